@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.settings.fields import COUNT, PROBABILITY, setting
+from flair_nas.settings.fields import COUNT, PROBABILITY, device_setting, setting
 
 DIRECTIONS = ("forward", "backward")
 
@@ -26,6 +27,9 @@ class CharacterModelConfig(TextSettings):
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once. Training checks `rnn`.
     """
+
+    may_change: ClassVar[tuple[str, ...]] = ("epochs", "device", "text", "direction")
+    """Settings that may differ when a run goes on."""
 
     unit: str = setting("char", "tokens of the text; always char", choices=("char",))
     lowercase: bool = setting(False, "read words in lower case; always false", check=_refuse_lowercase)
@@ -53,7 +57,7 @@ class CharacterModelConfig(TextSettings):
     )  # fmt: skip
     epochs: int = setting(10, "epochs", **COUNT)
     precision: str = setting("float32", "float32 or bfloat16 (autocast) in training", choices=("float32", "bfloat16"))
-    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+    device: str | None = device_setting()
     seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)
 
     def directions(self) -> tuple[str, ...]:

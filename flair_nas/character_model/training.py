@@ -42,6 +42,7 @@ from flair_nas.runs.duration import duration
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
+from flair_nas.settings.fields import check_config
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.tagging.data.character_models import DATA, PICKLE, load_character_model, save_character_model
 from flair_nas.tagging.patches.character_models import KNOWN
@@ -56,7 +57,6 @@ _PLAIN = (
 )
 """Attributes of a training that checkpoints hold as they are."""
 
-_MAY_CHANGE = ("epochs", "device", "text", "direction")
 _SECONDS_BETWEEN_CHECKPOINTS = 300.0  # within a split
 _TIMED_STEPS = 4  # of an estimate; the first one does not count
 
@@ -83,11 +83,12 @@ def train_character_models(
         RunStopped: after Ctrl-C; the last checkpoint, if there is one yet, is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
+    check_config(config, CharacterModelConfig)
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
         if config.rnn.lower() not in rnn_layers:  # a bad name should not cost the time that a text takes to load
             build_rnn(config.rnn, 1, 1, names=KNOWN, setting="rnn")
-        with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas charlm train") as run:
+        with open_run(out, config, may_change=config.may_change, command="flair-nas charlm train") as run:
             if (written := run.folder / "config.yaml").exists():
                 before = read_run_settings(written, CharacterModelConfig)
                 if {*before.directions()} - {*config.directions()}:
@@ -148,6 +149,7 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
     Raises:
         FlairNasError: settings or text that cannot be used.
     """
+    check_config(config, CharacterModelConfig)
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
         training = _Training(config, *load_characters(config, progress), config.directions()[0] == "forward")

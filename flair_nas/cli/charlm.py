@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli.flags import add_action, add_output_flags, add_run_flags, add_setting_flags, count, settings_of_run
 from flair_nas.cli.log import quiet_libraries, shows_progress
+from flair_nas.errors import FlairNasError
 from flair_nas.runs.signals import exit_on_signal
-from flair_nas.storage.paths import typed
+from flair_nas.storage.paths import typed, user_path
 
 if TYPE_CHECKING:
     from flair_nas.cli.flags import Actions
@@ -57,7 +58,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas charlm train``."""
-    config, out = settings_of_run(arguments, CharacterModelConfig, "character_model")
+    config, out = settings_of_run(arguments, CharacterModelConfig, "character_model", CharacterModelConfig.may_change)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.character_model.training import estimate_training, train_character_models
@@ -95,6 +96,8 @@ def format_score(bits: float, characters: int, unknown_share: float, flair_loss:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas charlm evaluate``."""
+    if not (model := user_path(arguments.model)).exists():
+        raise FlairNasError(f"{model}: there is no such file of a character model")
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.character_model.evaluation import evaluate_character_model

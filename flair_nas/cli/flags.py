@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.settings.fields import COUNT, Config, Kind, get_kinds
+from flair_nas.runs.folder import check_folder
+from flair_nas.settings.fields import COUNT, Config, Kind, check_device, get_kinds
 from flair_nas.settings.resolve import UnknownSettingsError, find_command, preset_names, read_mapping, resolve
 from flair_nas.storage.paths import meant, typed, user_path
 from flair_nas.storage.resources import resource_path
@@ -57,7 +58,7 @@ def add_list_flag(parser: argparse.ArgumentParser, *folders: str) -> None:
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
     """Add ``--json`` and ``--device``."""
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
+    parser.add_argument("--device", type=device, help="cpu, cuda or cuda:N (default: a GPU if there is one)")
 
 
 def add_hub_flags(parser: argparse.ArgumentParser) -> None:
@@ -179,6 +180,13 @@ def count(text: str) -> int:
     return number
 
 
+def device(name: str) -> str:
+    """Read ``--device``."""
+    if problem := check_device(name):
+        raise argparse.ArgumentTypeError(f"{problem}, got {brief(name)}")
+    return name
+
+
 def _repository(name: str) -> str:
     """Read ``--repository``."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
@@ -220,12 +228,26 @@ def refuse_flags_of(arguments: argparse.Namespace, variants: Mapping[str, type],
         raise FlairNasError("; ".join(f"{flag}: only with {' or '.join(words)}" for flag, words in takers.items()))
 
 
-def settings_of_run(arguments: argparse.Namespace, config_type: type[Config], kind: str) -> tuple[Config, Path]:
+def settings_of_run(
+    arguments: argparse.Namespace,
+    config_type: type[Config],
+    kind: str,
+    may_change: Collection[str] | None = None,
+    quantity: str = "run",
+) -> tuple[Config, Path]:
     """Return the settings and the run folder of a command line; an estimate needs no folder.
+
+    Args:
+        arguments: the command line.
+        config_type: the class of the settings.
+        kind: the kind of presets.
+        may_change: settings that may differ from those of the run in the folder; None for all, where the run itself
+            compares them.
+        quantity: the name of such a run in errors.
 
     Raises:
         FlairNasError: there is no folder, the folder to resume holds no run, ``--resume`` clashes with other flags, or
-            settings cannot be used.
+            settings or folder cannot be used.
     """
     file = arguments.config
     if arguments.resume:
@@ -252,4 +274,7 @@ def settings_of_run(arguments: argparse.Namespace, config_type: type[Config], ki
             f"{file.parent} holds a run of flair-nas {command}; go on with: flair-nas {command} --resume "
             f"{typed(file.parent)}"
         ) from None
-    return config, user_path(arguments.resume or arguments.out or ".")
+    out = user_path(arguments.resume or arguments.out or ".")
+    if (arguments.resume or arguments.out) and not getattr(arguments, "estimate", False):
+        check_folder(out, config, get_kinds(config_type) if may_change is None else may_change, quantity)
+    return config, out

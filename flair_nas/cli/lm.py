@@ -13,7 +13,7 @@ from flair_nas.cli.flags import add_action, add_output_flags, add_run_flags, add
 from flair_nas.cli.log import quiet_libraries, shows_progress
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
-from flair_nas.storage.paths import typed
+from flair_nas.storage.paths import check_model, typed
 
 if TYPE_CHECKING:
     from flair_nas.cli.flags import Actions
@@ -80,7 +80,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas lm train``."""
-    config, out = settings_of_run(arguments, LanguageModelConfig, "language_model")
+    config, out = settings_of_run(arguments, LanguageModelConfig, "language_model", LanguageModelConfig.may_change)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.training import train_language_model
@@ -128,6 +128,7 @@ def _approximation(batch_size: int) -> str:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas lm evaluate``."""
+    check_model(arguments.model)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.evaluation import evaluate_language_model
@@ -159,6 +160,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas lm compare``."""
+    check_model(arguments.a)
+    check_model(arguments.b)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.evaluation import compare_language_models

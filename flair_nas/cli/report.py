@@ -32,7 +32,7 @@ def add_parser(verbs: Actions) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas report``."""
     out = user_path(arguments.out)
-    if out.suffix not in (".html", ".htm"):
+    if out.suffix.lower() not in (".html", ".htm"):
         raise FlairNasError(f"--out {brief(arguments.out)} must end in .html")
     if out.is_file() and REPORT not in out.read_bytes()[:1000]:
         raise FlairNasError(f"{out} exists and is no report of flair-nas; name another file with --out")

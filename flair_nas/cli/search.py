@@ -27,6 +27,7 @@ from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.settings.fields import as_flags, changed
 from flair_nas.storage.paths import typed
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.data.names import check_corpus
 
 if TYPE_CHECKING:
     from flair_nas.cli.flags import Actions
@@ -90,11 +91,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas search``."""
     progress = shows_progress(arguments)
     config_type = _settings_class(arguments)
-    if issubclass(config_type, (FlairSearchConfig, SeveralSearchConfig)):
+    config, out = settings_of_run(arguments, config_type, "search", quantity="search")
+    if isinstance(config, TaggingSearchConfig):
+        check_corpus(config.corpus)
+    if isinstance(config, (FlairSearchConfig, SeveralSearchConfig)):
         quiet_flair(arguments)
     else:
         quiet_libraries(arguments)
-    config, out = settings_of_run(arguments, config_type, "search")
     _warn_of_size(arguments, config)
     if arguments.estimate:
         return _estimate(config, progress)

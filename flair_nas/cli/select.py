@@ -20,6 +20,7 @@ from flair_nas.runs.signals import exit_on_signal
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
 from flair_nas.settings.resolve import preset_names
 from flair_nas.storage.paths import typed
+from flair_nas.tagging.data.names import check_corpus
 
 EXAMPLES = """examples:
   flair-nas select --corpus wnut_17 --budget 2h --out runs/wnut
@@ -67,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = _settings_class(arguments)
     if arguments.rnn is None and arguments.preset and peek_setting("rnn", "", arguments) is None:
         arguments.rnn = "lstm"  # the layer of a preset is that of its paper, not a baseline
-    config, out = settings_of_run(arguments, chosen, chosen.task.presets)
+    config, out = settings_of_run(arguments, chosen, chosen.task.presets, chosen.may_change, "selection")
+    if isinstance(config, SelectConfig):
+        check_corpus(config.corpus)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.select.candidates import named_layers

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.table is not None:
             raise FlairNasError(f"give the table once, as {brief(arguments.given)} or by --table")
         arguments.table = arguments.given
-    config, out = settings_of_run(arguments, TableConfig, "tables")
+    config, out = settings_of_run(arguments, TableConfig, "tables", quantity="table")
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tables.running import run_table
@@ -78,7 +78,7 @@ def show(arguments: argparse.Namespace) -> int:
         from flair_nas.drawing.charts import draw_comparison
 
         picture = user_path(arguments.picture)
-        if picture.suffix not in (".svg", ".png", ".pdf"):
+        if picture.suffix.lower() not in (".svg", ".png", ".pdf"):
             raise FlairNasError(f"--picture {picture} must end in .svg, .png or .pdf")
         draw_comparison(make_panels(table, ledger), picture)
         print(f"picture: {picture}", file=sys.stderr)  # standard output is the table alone
@@ -95,7 +95,8 @@ def _find_folder(path_text: str) -> Path:
     folder = path.parent if path.is_file() else path
     if (folder / COPY).exists() and (folder / "ledger.json").exists():
         return folder
-    if (path.is_file() and path.suffix in (".yaml", ".yml")) or (path_text in bundled_tables() and not path.exists()):
+    is_table = path.is_file() and path.suffix.lower() in (".yaml", ".yml")
+    if is_table or (path_text in bundled_tables() and not path.exists()):
         raise FlairNasError(
             f"{brief(path_text)} is a table, and its runs are in another folder: run it by flair-nas tables run "
             f"{typed(Path(path_text))} --out DIR, and show it by flair-nas tables show DIR"

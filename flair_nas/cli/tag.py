@@ -20,6 +20,7 @@ from flair_nas.cli.flags import (
     add_run_flags,
     add_setting_flags,
     count,
+    device,
     settings_of_run,
 )
 from flair_nas.cli.log import quiet_flair, shows_progress
@@ -30,9 +31,10 @@ from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
-from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
+from flair_nas.storage.paths import check_model, how_to_convert, typed, user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
+from flair_nas.tagging.data.names import NAMES, check_corpus
 
 if TYPE_CHECKING:
     from flair.data import Sentence
@@ -116,7 +118,7 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
     parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
     _add_computing(parser)
-    parser.add_argument("--device", help="cpu, cuda or cuda:N")
+    parser.add_argument("--device", type=device, help="cpu, cuda or cuda:N")
 
     help = "Time a tagger by part, beside the same tagger with LSTMs in place of its searched layers."
     parser = add_action(actions, "bench", bench, help)
@@ -153,7 +155,9 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag train``."""
-    config, out = settings_of_run(arguments, TaggerConfig, "tagging")
+    may_change = (*TaggerConfig.may_change, "learning_rate")  # None until the layer is read
+    config, out = settings_of_run(arguments, TaggerConfig, "tagging", may_change)
+    check_corpus(config.corpus)
     if config.rnn.upper() not in LAYER_NAMES:
         parse_layer_spec(config.rnn, LAYER_NAMES, "--rnn")  # before Flair is loaded, which takes seconds
     with exit_on_signal():
@@ -258,7 +262,7 @@ def _read_sentences(
 ) -> list[Sentence]:
     """Read the sentences of ``--file``, or of a part of ``--corpus``, by default in the form of the run's files."""
     from flair_nas.tagging.data.column_files import parse_columns, read_column_file
-    from flair_nas.tagging.data.corpora import NAMES, load_corpus
+    from flair_nas.tagging.data.corpora import load_corpus
 
     names = ("columns", "delimiter", "comment")
     flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
@@ -358,6 +362,7 @@ def export(arguments: argparse.Namespace) -> int:
 def publish(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag publish``."""
     repository = arguments.repository
+    check_model(arguments.model)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.publishing import publish_tagger
@@ -455,6 +460,5 @@ def _add_computing(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_model(name: str) -> None:
-    """Raise an error if a path does not exist, before Flair is loaded, which takes seconds."""
-    if not name.startswith(PREFIX) and not user_path(name).exists():
-        raise FlairNasError(no_model(user_path(name)))
+    if not name.startswith(PREFIX):
+        check_model(name)

@@ -25,7 +25,7 @@ def _figure_file(path: str | Path, width: float, height: float) -> Iterator[Figu
 
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
-        suffix = Path(path).suffix.removeprefix(".")
+        suffix = Path(path).suffix.removeprefix(".").lower()
         with whole_file(path) as temporary:
             figure.savefig(temporary, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
 

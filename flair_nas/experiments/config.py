@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from flair_nas.settings.fields import setting
+from flair_nas.settings.fields import device_setting, setting
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -42,7 +42,7 @@ class PoolSettings:
     ray_address: str | None = setting(
         None, "engine ray: the address of a cluster, as auto (one is started on this machine)"
     )
-    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+    device: str | None = device_setting()
 
     def pool_problems(self) -> list[str]:
         """Return the settings that contradict each other, in words."""

@@ -14,6 +14,7 @@ from flair_nas.experiments.config import parse_time
 from flair_nas.experiments.jobs import Outcome, ProcessDiedError
 from flair_nas.storage.files import hash_data, write_text
 from flair_nas.storage.paths import read_file
+from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
 
@@ -121,5 +122,5 @@ class Ledger:
             OSError: the file cannot be written, or the disk is full.
         """
         data = {"format": _FORMAT, "version": _VERSION, "plan": self.plan, "runs": self.runs, "seconds": self.seconds}
-        data |= {"data": self.data} | ({"rule": self.rule} if self.rule else {})
+        data |= {"data": self.data, "flair_nas": __version__} | ({"rule": self.rule} if self.rule else {})
         write_text(self.path, json.dumps(data | {"sha256": hash_data(data)}, indent=1) + "\n")

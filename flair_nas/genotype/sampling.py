@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 
 from flair_nas.genotype.architecture import Genotype
@@ -25,6 +26,7 @@ def random_genotype(
     Raises:
         ValueError: a number that is out of range.
     """
+    seed, nodes, edges_per_node, history = map(operator.index, (seed, nodes, edges_per_node, history))  # of NumPy, too
     if not 1 <= nodes <= MAX_NODES:
         raise ValueError(f"a cell needs at least one node, and at most {MAX_NODES:,}, got nodes={nodes}")
     if not 1 <= edges_per_node <= len(OPERATIONS) - 1:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_problems, setting
+from flair_nas.settings.fields import COUNT, PROBABILITY, device_setting, find_problems, raise_problems, setting
 
 
 def check_rising(numbers: list[int]) -> str:
@@ -75,7 +76,7 @@ class LanguageModelSettings(TextSettings):
         0.1, "initialisation bound of embedding and softmax (the papers' code: 0.04)", low=1e-12, high=10
     )
     precision: str = setting("float32", "float32 or bfloat16 (autocast) in training", choices=("float32", "bfloat16"))
-    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+    device: str | None = device_setting()
 
     def __post_init__(self) -> None:
         raise_problems(find_problems(self) or self._contradictions())
@@ -107,5 +108,10 @@ class LanguageModelConfig(LanguageModelSettings):
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.
     """
+
+    may_change: ClassVar[tuple[str, ...]] = (
+        "epochs", "device", "text", "eval_batch_size", "init_range", "embedding_init_range"
+    )  # fmt: skip
+    """Settings that may differ when a run goes on."""
 
     seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)

@@ -41,13 +41,13 @@ from flair_nas.runs.device import check_precision, choose_device
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
+from flair_nas.settings.fields import check_config
 
 log = logging.getLogger("flair_nas")
 
 _EVALUATED = ("valid", "test")  # parts of the text
 
 # the fingerprint tells another text, and the initialisation bounds concern the first step alone
-_MAY_CHANGE = ("epochs", "device", "text", "eval_batch_size", "init_range", "embedding_init_range")
 
 # draws from the global generator, whose state is in the checkpoint
 _DRAW: Draw = (lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
@@ -81,11 +81,12 @@ def train_language_model(
         RunStopped: after Ctrl-C; the checkpoint of the last whole epoch is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
+    check_config(config, LanguageModelConfig)
     layer = parse_layer(config)  # a bad name should not cost the time that a text takes to load
     device = choose_device(config.device)
     check_precision(config.precision, device)
     command = "flair-nas lm train" if corpus is None else None
-    with open_run(out, config, may_change=_MAY_CHANGE, command=command) as run:
+    with open_run(out, config, may_change=config.may_change, command=command) as run:
         if corpus is None:
             corpus = load_configured_text(config, progress=progress)
         warn_of_risks(config.rnn, OTHER_LAYERS)

@@ -39,6 +39,9 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     """
     if isinstance(source, Genotype):
         return source
+    if not isinstance(source, (str, Path)):
+        hint = "; Genotype.from_dict reads its JSON data" * isinstance(source, dict)
+        raise GenotypeError(f"a text, a path or a Genotype{hint}", place=f"there is no genotype {brief(source)}")
     text = str(source)
     if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))
@@ -77,7 +80,7 @@ def is_address(text: str) -> bool:
 def _is_file(source: str | Path) -> bool:
     """Return True if a source is a file, or a folder with ``genotype.json``, or has a file's suffix."""
     text = str(source)
-    if isinstance(source, Path) or text.endswith((".json", ".txt", ".log")):
+    if isinstance(source, Path) or text.lower().endswith((".json", ".txt", ".log")):
         return True
     try:
         path = user_path(text)

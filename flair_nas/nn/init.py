@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from numbers import Integral, Real
 
 
 def default_range(width: int) -> float:
@@ -26,6 +28,12 @@ def papers_range(width: int) -> float:
     return 1.17 / math.sqrt(width)
 
 
+def to_number(number: float | None) -> float | None:
+    """Return a number of NumPy as one of Python, which JSON can hold."""
+    item: Callable[[], float] | None = getattr(number, "item", None)
+    return number if item is None else item()
+
+
 def check_arguments(init_range: float | None, **numbers: float) -> None:
     """Refuse arguments of a layer that are out of range.
 
@@ -39,9 +47,9 @@ def check_arguments(init_range: float | None, **numbers: float) -> None:
     for name, number in numbers.items():
         minimum = 0 if name == "history" else 1
         if name.endswith("dropout"):
-            if not 0 <= number < 1:
+            if not (isinstance(number, Real) and 0 <= number < 1):
                 raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {number!r}")
-        elif not isinstance(number, int) or isinstance(number, bool) or number < minimum:
+        elif not isinstance(number, Integral) or isinstance(number, bool) or number < minimum:
             raise ValueError(f"{name} must be a whole number of at least {minimum}, got {number!r}")
-    if init_range is not None and not 0 < init_range <= 1e6:
+    if init_range is not None and not (isinstance(init_range, Real) and 0 < init_range <= 1e6):
         raise ValueError(f"init_range must be positive and at most 1e6, got {init_range!r}")

@@ -30,11 +30,13 @@ def _mkl_is_slow() -> bool:
 
 
 MKL_IS_SLOW = _mkl_is_slow()
-if MKL_IS_SLOW:  # what is kept for each shape would take half a gigabyte, as batches of sentences differ in size
+# What is kept for each shape would take half a gigabyte, as batches of sentences differ in size. oneDNN reads the
+# variables at its first product, and PyTorch exports no function that sets the limits later.
+if MKL_IS_SLOW:
     for _variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(_variable, "128")
 # both have moved since PyTorch 2.2
-_is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", torch._utils.is_compiling)
+is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", torch._utils.is_compiling)
 _is_autocast: Callable[[], bool] = (
     partial(torch.is_autocast_enabled, "cpu") if hasattr(torch, "get_autocast_dtype") else torch.is_autocast_cpu_enabled
 )
@@ -60,7 +62,7 @@ def by_onednn(left: Tensor, right: Tensor) -> bool:
     """Return True if `multiply` takes oneDNN: the product is large and of float32, and nothing has to see into it."""
     return (
         MKL_IS_SLOW
-        and not _is_compiling()
+        and not is_compiling()
         and left.dim() == right.dim() == 2
         and left.shape[1] == right.shape[0]
         and left.numel() * right.shape[1] >= LEAST

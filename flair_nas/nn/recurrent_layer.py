@@ -13,11 +13,11 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.errors import brief
 from flair_nas.nn.cell import CellBase
-from flair_nas.nn.init import check_arguments
+from flair_nas.nn.init import check_arguments, to_number
 from flair_nas.nn.operations import product_dtype
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import Start, run_cell
-from flair_nas.nn.state import RecurrentState, initial_state
+from flair_nas.nn.state import RecurrentState, initial_state, refuse_to_split
 
 
 class RecurrentLayer(nn.Module):
@@ -83,7 +83,8 @@ class RecurrentLayer(nn.Module):
     def config(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""
         sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
-        return {name: getattr(self, name) for name in (*sizes, "dropout", "input_dropout", "recurrent_dropout")}
+        names = (*sizes, "dropout", "input_dropout", "recurrent_dropout")
+        return {name: to_number(getattr(self, name)) for name in names}
 
     def extra_repr(self) -> str:
         """Return the arguments, for printing."""
@@ -127,11 +128,9 @@ class RecurrentLayer(nn.Module):
         state = initial_state(self._cells(), hx, batch)
         output, state = self._run(dense.flatten(0, 1), [batch] * steps, state)
         output = output.unflatten(0, (steps, batch))
-        final = self._final(state, None)
+        final = self._final(state.map(lambda part: part.squeeze(1)) if single else state, None)
         if single:
-            return output.squeeze(1), final.squeeze(1) if isinstance(final, Tensor) else final.map(
-                lambda part: part.squeeze(1)
-            )
+            return output.squeeze(1), final
         return output.transpose(0, 1) if self.batch_first else output, final
 
     # --- checks and states ---
@@ -154,7 +153,7 @@ class RecurrentLayer(nn.Module):
 
     def _final(self, state: RecurrentState, restore: Tensor | None) -> Tensor | RecurrentState:
         state = _permuted(state, restore)
-        return state if self._cells()[0].has_gates else state.hidden
+        return state if self._cells()[0].has_gates else refuse_to_split(state.hidden)
 
     # --- the recurrence ---
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from flair_nas.genotype import Genotype
+from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.library.named import load_genotype
 from flair_nas.nn.cell import SearchedCell
-from flair_nas.nn.init import check_arguments
+from flair_nas.nn.init import check_arguments, to_number
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 
 
 class SearchedRNN(RecurrentLayer):
     """A recurrent layer with a searched cell, used as `torch.nn.GRU` is.
 
-    The state is one tensor, so `output, state = rnn(x)`. Do not write `output, (h, c) = rnn(x)`, as for an LSTM: Python
-    splits a state of two layers or directions along its first dimension, without an error.
+    The state is one tensor, so `output, state = rnn(x)`. `output, (h, c) = rnn(x)`, as for an LSTM, raises an error.
+    Under autocast, products have its dtype; output and state keep that of the weights.
+
+    A state dict names the genotype in its metadata, and a layer of another genotype refuses it. `torch.save` keeps the
+    metadata. A plain dictionary of the same tensors has none, and neither has an older file: both load unchecked.
 
     `torch.jit.trace` and `torch.export.export(..., strict=False)` fix T and B to those of the example; other sizes
     raise an error. `torch.jit.script` and `strict=True` do not support the layer. `torch.compile` takes any sizes and
@@ -44,7 +50,7 @@ class SearchedRNN(RecurrentLayer):
 
     Raises:
         ValueError: a size that is not positive, a probability outside [0, 1).
-        TypeError: `genotype` is neither a `Genotype` nor a text.
+        TypeError: `genotype` is neither a `Genotype` nor a text or path.
     """
 
     __module__ = "flair_nas"
@@ -53,7 +59,7 @@ class SearchedRNN(RecurrentLayer):
         self,
         input_size: int,
         hidden_size: int,
-        genotype: Genotype | str,
+        genotype: Genotype | str | Path,
         num_layers: int = 1,
         bidirectional: bool = False,
         batch_first: bool = False,
@@ -64,7 +70,7 @@ class SearchedRNN(RecurrentLayer):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        architecture = load_genotype(genotype) if isinstance(genotype, str) else genotype
+        architecture = load_genotype(genotype) if isinstance(genotype, (str, Path)) else genotype
         if not isinstance(architecture, Genotype):
             raise TypeError(
                 f"genotype must be a flair_nas.Genotype or what load_genotype takes, got {type(genotype).__name__}"
@@ -84,6 +90,29 @@ class SearchedRNN(RecurrentLayer):
         super().__init__(input_size, hidden_size, make_cell, *directions, dropout, input_dropout, recurrent_dropout)
         self.genotype, self.init_range = architecture, init_range
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if hasattr(destination, "_metadata"):  # none if the caller gives a plain dictionary to fill
+            architecture = dataclasses.replace(self.genotype, origin={})
+            destination._metadata[prefix[:-1]]["genotype"] = architecture.to_dict()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing: Any,
+        unexpected: Any,
+        errors: Any,
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
+        saved = local_metadata.get("genotype")
+        if saved is not None and (other := Genotype.from_dict(saved)) != self.genotype:
+            errors.append(
+                f"the weights are of {to_layer_spec(other)}, and this layer is {to_layer_spec(self.genotype)}"
+            )
+
     def config(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""
-        return {**super().config(), "init_range": self.init_range, "genotype": self.genotype.to_dict()}
+        return {**super().config(), "init_range": to_number(self.init_range), "genotype": self.genotype.to_dict()}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+import torch
 from torch import Tensor
 
 from flair_nas.nn.cell import CellBase
+from flair_nas.nn.kernels.tracing import is_transformed
+from flair_nas.nn.matrix_product import is_compiling
 
 
 class RecurrentState(NamedTuple):
@@ -35,6 +39,34 @@ class RecurrentState(NamedTuple):
 
 
 RecurrentState.__module__ = "flair_nas"  # a named tuple cannot have it in its body
+
+
+class StateOfTwo(Tensor):
+    """State of two layers or directions, [2, B, H]: a tensor that is not iterated over.
+
+    Python would otherwise split it in ``output, (h, c) = rnn(x)``, as is written for an LSTM. What is computed from it
+    is a plain tensor, and so is what is read from a file.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # as PyTorch has it
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            "the state is one tensor of two layers or directions, not (h, c): write `output, state = rnn(x)`; "
+            "state[0] and state[1], or state.unbind(), are the two"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return copy.deepcopy(self.as_subclass(Tensor), memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.as_subclass(Tensor).__reduce_ex__(protocol)
+
+
+def refuse_to_split(hidden: Tensor) -> Tensor:
+    """Return a state as `StateOfTwo` if it has two entries, and neither a compiler nor a tracer looks on."""
+    is_plain = len(hidden) == 2 and type(hidden) is Tensor and not is_compiling() and not is_transformed()
+    return hidden.as_subclass(StateOfTwo) if is_plain else hidden
 
 
 def initial_state(cells: Sequence[CellBase], hx: object, batch: int) -> RecurrentState:

@@ -33,3 +33,7 @@ def __getattr__(name: str) -> object:
         if error.name != "onnx":
             raise
         raise FlairNasError("onnx is not installed; pip install onnx onnxruntime") from None
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -8,18 +8,16 @@ import torch
 from torch import nn
 
 from flair_nas.errors import FlairNasError, brief
+from flair_nas.settings.fields import check_device
 
 
 def choose_device(name: str | None) -> torch.device:
     """Return the device of a name: cpu, cuda or cuda:N; None for a GPU if there is one, else the CPU."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, ValueError):  # ValueError: half of a character
-        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {brief(name)}") from None
-    if device.type not in ("cpu", "cuda") or device.type == "cpu" and device.index:
-        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {brief(name)}")
+    if problem := check_device(name):
+        raise FlairNasError(f"device {problem}, got {brief(name)}")
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise FlairNasError(
             f"device {name}: this PyTorch sees {torch.cuda.device_count()} CUDA devices; try --device cpu"

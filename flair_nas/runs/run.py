@@ -10,17 +10,18 @@ import contextlib
 import dataclasses
 import json
 import logging
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from flair_nas.errors import FlairNasError, brief, shown
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.checkpoints import START_OVER, Checkpoints, State, is_whole
-from flair_nas.settings.resolve import UnknownSettingsError, read_run_settings, to_yaml
+from flair_nas.runs.folder import check_folder
+from flair_nas.settings.resolve import to_yaml
 from flair_nas.storage.files import hash_data, is_unfinished, write_text
-from flair_nas.storage.folders import LOCK, locked_folder
+from flair_nas.storage.folders import locked_folder
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path
+from flair_nas.version import __version__
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -121,8 +122,9 @@ class Run(Generic[Config]):
         self.checkpoints.save({**state, "history": self.history})
 
     def finish(self, figures: Mapping[str, Any]) -> Figures:
-        """Write the final figures of a run, among them `epochs`; return them with their checksum as `sha256`."""
-        written = {**figures, "sha256": _compute_sum({**figures})}
+        """Write the final figures of a run, among them `epochs`; return them with version and checksum (`sha256`)."""
+        written = {**figures, "flair_nas": __version__}
+        written["sha256"] = _compute_sum(written)
         write_text(self.folder / "metrics.json", json.dumps(written, indent=2) + "\n")
         return written
 
@@ -195,9 +197,9 @@ def open_run(
         RunStopped: the block was interrupted, and there is a `command`.
     """
     out = user_path(out)
-    _check(out, config, may_change, quantity)
+    check_folder(out, config, may_change, quantity)
     with locked_folder(out):
-        _check(out, config, may_change, quantity)  # another process may have written since
+        check_folder(out, config, may_change, quantity)  # another process may have written since
         for path in filter(is_unfinished, [*out.glob(".*"), *out.glob("*/.*")]):
             path.unlink(missing_ok=True)
         try:
@@ -208,33 +210,3 @@ def open_run(
             is_begun = (out / "config.yaml").exists()
             again = f"in this directory, go on with: {command} --resume {typed(out)}" if is_begun else "run it again"
             raise RunStopped(f"{str(stop) or 'stopped'}; {again}") from None
-
-
-def _check(out: Path, config: Config, may_change: Collection[str], quantity: str) -> None:
-    """Raise an error unless a folder is new or empty, or holds a run with these settings."""
-    if out.exists() and not out.is_dir():
-        raise FlairNasError(f"{out} is a file; give a folder with --out")
-    written = out / "config.yaml"
-    # another process may be writing: list the folder before looking for the config.yaml that comes with its files
-    paths = list(out.iterdir()) if out.exists() else []
-    others = [path for path in paths if path.name != LOCK and not is_unfinished(path)]
-    if not written.exists():
-        if any(os.path.lexists(path) for path in others):
-            raise FlairNasError(
-                f"{out} exists and is not empty, and holds no {quantity} to go on with; choose another folder"
-            )
-        return
-    try:
-        before = dataclasses.asdict(read_run_settings(written, type(config)))
-    except UnknownSettingsError:
-        raise FlairNasError(
-            f"{out} holds no {quantity} to go on with, but one of another kind (its config.yaml has other settings); "
-            "choose another folder"
-        ) from None
-    except FlairNasError as error:
-        raise FlairNasError(f"{out} holds no {quantity} to go on with ({error}); choose another folder") from None
-    now = dataclasses.asdict(config)
-    differing = [name for name in now if now[name] != before[name] and name not in may_change]
-    if differing:
-        changes = "; ".join(f"{name} was {brief(before[name])} and is now {brief(now[name])}" for name in differing)
-        raise FlairNasError(f"{out} holds a {quantity} with other settings: {changes}. Choose another folder")

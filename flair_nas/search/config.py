@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +10,15 @@ from flair_nas.genotype import CARRIES, DEFAULT_CARRY, DEFAULT_RECURRENCE, GATE_
 from flair_nas.language_model.config import check_rising
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, TRAINED_ALONE, strategy_class
-from flair_nas.settings.fields import COUNT, PROBABILITY, changed, find_problems, raise_problems, setting
+from flair_nas.settings.fields import (
+    COUNT,
+    PROBABILITY,
+    changed,
+    device_setting,
+    find_problems,
+    raise_problems,
+    setting,
+)
 from flair_nas.settings.resolve import preset_names
 
 CONTROLLER = ("learning_rate", "steps", "draws", "entropy", "decay", "locality", "size")
@@ -84,7 +91,7 @@ class SearchSettings:
     seed: int = setting(1, "seed of everything random", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
                              choices=("float32", "bfloat16"))  # fmt: skip
-    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+    device: str | None = device_setting()
 
     nodes: int = setting(8, "nodes of the cell that is searched (learn inter: those of --fixed)", low=1, high=100)
     edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
@@ -212,10 +219,7 @@ class SearchSettings:
     controller_size: int = setting(64, "enas: size of the controller's LSTM", **COUNT)
 
     def __post_init__(self) -> None:
-        problems = find_problems(self)
-        with contextlib.suppress(TypeError):  # a setting of the wrong type contradicts nothing
-            problems += self._contradictions()
-        raise_problems(problems)
+        raise_problems(find_problems(self) or self._contradictions())
 
     def _contradictions(self) -> list[str]:
         intra = self.learn == "intra"

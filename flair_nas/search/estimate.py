@@ -12,9 +12,10 @@ from accelerate import Accelerator
 
 from flair_nas.runs.memory import peak_memory_mb
 from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
-from flair_nas.search.config import SearchSettings
+from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.processes import make_accelerator, make_reduce
 from flair_nas.search.protocols import Data, Objective
+from flair_nas.settings.fields import check_config
 
 ENOUGH = 10.0
 """Seconds after which no further step is measured."""
@@ -66,6 +67,7 @@ def estimate_search(
     Raises:
         FlairNasError: settings or text that cannot be used.
     """
+    check_config(config, SearchConfig, SearchSettings)
     accelerator = make_accelerator(config.device, config.precision)
     learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
     log_derived_settings(learned)

@@ -25,12 +25,12 @@ from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.search.bilevel import REMEDY
 from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
-from flair_nas.search.config import PLACES, SearchSettings
+from flair_nas.search.config import PLACES, SearchConfig, SearchSettings
 from flair_nas.search.health import explain_failure
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.protocols import JSON, Data, Objective, Strategy
 from flair_nas.search.registry import strategy_class
-from flair_nas.settings.fields import changed
+from flair_nas.settings.fields import changed, check_config
 from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
 
@@ -85,6 +85,7 @@ def search_genotype(
         OSError: a folder that cannot be written, or a full disk; the last good checkpoint is kept.
     """
     out = user_path(out)
+    check_config(config, SearchConfig, SearchSettings)
     accelerator = make_accelerator(config.device, config.precision)
     command = "flair-nas search" if text is None and objective is None else None
     if command and accelerator.num_processes > 1:

@@ -41,6 +41,12 @@ class SelectSettings(PoolSettings):
 
     task: ClassVar[Task]
     own_setting: ClassVar[str] = "budget"
+    may_change: ClassVar[tuple[str, ...]] = (
+        *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "fresh_seeds"),
+        *("nodes", "at_most_seconds"),
+        *("workers", "device"),
+        *("data_root", "text", "delimiter", "comment"),  # place and format of the data; the ledger has a fingerprint
+    )
 
     rnn: str = setting("lstm", "the baseline, which always comes to the end")
     hidden_size: int = setting(256, "hidden size H, in each direction", **COUNT)

@@ -33,21 +33,15 @@ from flair_nas.select.candidates import (
     named_layers,
     random_layers,
 )
-from flair_nas.select.config import SelectSettings
+from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
 from flair_nas.select.limit import drop_slow
 from flair_nas.select.report import PICTURE, Answer, format_report, make_answer, make_points
 from flair_nas.select.runs import Runs
 from flair_nas.select.study import Study
+from flair_nas.settings.fields import check_config
 from flair_nas.storage.files import write_text
 
 log = logging.getLogger("flair_nas")
-
-_MAY_CHANGE = (
-    *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "fresh_seeds"),
-    *("nodes", "at_most_seconds"),
-    *("workers", "device"),
-    *("data_root", "text", "delimiter", "comment"),  # place and format of the data; the ledger has their fingerprint
-)
 
 
 @dataclass(frozen=True)
@@ -76,10 +70,11 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
         OSError: the folder cannot be written, or the disk is full.
     """
     not_while_imported()
+    check_config(config, SelectConfig, TextSelectConfig)
     for layer in named_layers(config):  # before the corpus is loaded, which takes time
         warn_of_risks(layer.rnn, LAYER_NAMES)
     with (
-        open_run(out, config, may_change=_MAY_CHANGE, quantity="selection", command="flair-nas select") as run,
+        open_run(out, config, may_change=config.may_change, quantity="selection", command="flair-nas select") as run,
         make_pool(config) as pool,
     ):
         ledger, folder = Ledger(run.folder / "ledger.json"), run.folder / "runs"

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import re
 import shlex
 import types
 import typing
@@ -133,6 +135,16 @@ def as_flags(config: DataclassInstance, config_type: type) -> str:
     return " ".join(flags)
 
 
+def check_device(name: str) -> str:
+    """Return what is wrong with the name of a device, or an empty text. PyTorch is asked later if it is there."""
+    return "" if re.fullmatch(r"cpu(:0)?|cuda(:\d{1,3})?", name) else "must be cpu, cuda or cuda:N"
+
+
+def device_setting() -> Any:
+    """Make the field of a device."""
+    return setting(None, "cpu, cuda or cuda:N (a GPU when there is one)", check=check_device)
+
+
 # --- checks, where one error names all problems ---
 
 
@@ -143,8 +155,31 @@ def raise_problems(problems: Sequence[str], where: str = "") -> None:
 
 
 def find_problems(config: DataclassInstance) -> list[str]:
-    """Return the problems of all settings: wrong types and values out of range."""
+    """Return the problems of all settings: wrong types and values out of range.
+
+    Paths, tuples, ranges and numbers of NumPy become what a file of settings would hold.
+    """
+    for field in dataclasses.fields(config):
+        value = _to_plain(getattr(config, field.name))
+        setattr(config, field.name, [_to_plain(entry) for entry in value] if isinstance(value, list) else value)
     return problems_in(type(config), {field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a path as text, a tuple or range as a list, an array or number of NumPy as those of Python."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if type(value) in (tuple, range) else value
+
+
+def check_config(config: object, *config_types: type) -> None:
+    """Raise an error unless settings are of one of these classes."""
+    if not isinstance(config, config_types):
+        names = " or ".join(config_type.__name__ for config_type in config_types)
+        hint = f"; make one of the dictionary: {config_types[0].__name__}(**settings)" * isinstance(config, dict)
+        raise FlairNasError(f"config must be a {names}, got {brief(config)}{hint}")
 
 
 def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
@@ -152,7 +187,13 @@ def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
     problems = {
         name: _find_problem(kind, values[name]) for name, kind in get_kinds(config_type).items() if name in values
     }
-    return [f"{name} {problem}, got {brief(values[name])}" for name, problem in problems.items() if problem]
+    return [f"{name} {problem}, got {_describe_value(values[name])}" for name, problem in problems.items() if problem]
+
+
+def _describe_value(value: Any) -> str:
+    """Return a value, with its type if no file of settings could hold it."""
+    is_plain = value is None or isinstance(value, (bool, int, float, str, list, dict))
+    return brief(value) if is_plain else f"{type(value).__name__} {brief(value)}"
 
 
 def _find_problem(kind: Kind, value: Any) -> str:

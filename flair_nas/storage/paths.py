@@ -15,7 +15,9 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean
 
 def user_path(name: str | os.PathLike[str]) -> Path:
     """Return the path that a user typed, with ``~`` and ``~user`` replaced by home folders; it need not exist."""
-    text = str(name)
+    if not isinstance(name, (str, os.PathLike)):
+        raise FlairNasError(f"a path must be text or a pathlib.Path, got {brief(name)}")
+    text = os.fspath(name)
     try:
         path = Path(text).expanduser()
         os.lstat(path)
@@ -105,6 +107,12 @@ def meant(path: Path) -> str:
 def no_model(path: Path) -> str:
     """Return the error message for a path that is neither the folder nor the file of a model."""
     return f"{path}: there is no such model; {meant(path)}give the folder of a training run, or its model.pt"
+
+
+def check_model(name: str) -> None:
+    """Raise an error if a path of a model does not exist, before libraries are loaded, which takes seconds."""
+    if not (path := user_path(name)).exists():
+        raise FlairNasError(no_model(path))
 
 
 def siblings(path: Path) -> dict[str, str]:

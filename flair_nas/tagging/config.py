@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_problems, setting, takes_flair_names
+from flair_nas.settings.fields import (
+    COUNT,
+    PROBABILITY,
+    device_setting,
+    find_problems,
+    raise_problems,
+    setting,
+    takes_flair_names,
+)
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""
@@ -60,6 +68,9 @@ class TaggerConfig(CorpusSettings):
     Raises:
         FlairNasError: settings cannot be used; the message names all of them.
     """
+
+    may_change: ClassVar[tuple[str, ...]] = ("epochs", "seeds", "device", "data_root", "delimiter", "comment")
+    """Settings that may differ when a run goes on; the digest identifies the corpus."""
 
     rnn: str = setting(
         "small-relu-tanh",
@@ -116,7 +127,7 @@ class TaggerConfig(CorpusSettings):
         choices=("none", "cpu", "disk", "gpu"),
     )
     precision: str = setting("float32", "float32 or bfloat16 (autocast)", choices=("float32", "bfloat16"))
-    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+    device: str | None = device_setting()
 
     def __post_init__(self) -> None:
         raise_problems(find_problems(self))

@@ -13,7 +13,7 @@ from flair.data import Sentence, Token
 from flair.models import SequenceTagger
 from flair.training_utils import EmbeddingStorageMode
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.column_files import PREDICTED
@@ -45,6 +45,12 @@ class TaggerEvaluation(NamedTuple):
     text: str
 
 
+def check_is_tagger(tagger: object) -> None:
+    """Raise an error unless this is a tagger of Flair's."""
+    if not isinstance(tagger, SequenceTagger):
+        raise FlairNasError(f"tagger must be what load_tagger returns, got {brief(tagger)}")
+
+
 def evaluate_tagger(
     tagger: SequenceTagger,
     sentences: Sequence[Sentence],
@@ -73,6 +79,7 @@ def evaluate_tagger(
             reverse, or the two counts differ.
         LossNotFiniteError: the loss is NaN or infinite.
     """
+    check_is_tagger(tagger)
     label_type = label_type or tagger.label_type
     labels = check_labels(tagger, sentences, label_type, warn=compare)
     with no_flair_bars():

@@ -24,7 +24,7 @@ from flair_nas.settings.resolve import UnknownSettingsError, explain_other_run, 
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.frozen_embeddings import is_long, members_of
-from flair_nas.tagging.evaluation import tags_of
+from flair_nas.tagging.evaluation import check_is_tagger, tags_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
@@ -121,6 +121,7 @@ def tag_lines(
     Raises:
         FlairNasError: a line has half of a character.
     """
+    check_is_tagger(tagger)
     remaining = check_characters(io.StringIO(lines, newline=None) if isinstance(lines, str) else lines)
     count = _BATCHES_AT_ONCE * batch_size if batch_size > 1 else 1
     while some := list(itertools.islice(remaining, count)):

@@ -28,8 +28,8 @@ from flair_nas.storage.folders import no_names, whole_files
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.character_models import find_contextual
-from flair_nas.tagging.data.corpora import NAMES
 from flair_nas.tagging.data.frozen_embeddings import members_of
+from flair_nas.tagging.data.names import NAMES
 from flair_nas.tagging.patches.character_models import LayerText
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.registration import FAST_TEXT, describe_rnn

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import warnings
 from collections import Counter
@@ -145,7 +146,7 @@ def with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
 
 
 def build_rnn(
-    rnn_type: str | Genotype,
+    rnn_type: str | Genotype | os.PathLike[str],
     input_size: int,
     hidden_size: int,
     num_layers: int = 1,
@@ -175,6 +176,7 @@ def build_rnn(
         FlairNasError: the name is unknown (the message lists the known ones and close matches), or the genotype or an
             option is faulty.
     """
+    rnn_type = os.fspath(rnn_type) if isinstance(rnn_type, os.PathLike) else rnn_type
     options: dict[str, Any] = {"dropout": dropout}
     sizes: dict[str, Any] = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first}
     kind = rnn_type.lower() if isinstance(rnn_type, str) and rnn_type.lower() in PARALLEL_CELLS else None

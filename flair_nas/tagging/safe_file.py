@@ -21,10 +21,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.storage.files import hash_file, whole_file, write_text
+from flair_nas.storage.files import hash_data, hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import SAVED_KEY, is_self_contained
+from flair_nas.version import __version__
 
 FORMAT, VERSION = "flair-nas/tagger", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -109,12 +110,13 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
     written = {
         "format": FORMAT,
         "version": VERSION,
+        "flair_nas": __version__,
         "flair": flair.__version__,
         "weights": {"file": WEIGHTS, "sha256": hash_file(folder / WEIGHTS)},
         "settings": settings | {"bidirectional": bidirectional},
         "embeddings": embeddings,
     }
-    write_text(folder / CONFIG, json.dumps(written, ensure_ascii=False))
+    write_text(folder / CONFIG, json.dumps(written | {"sha256": hash_data(written)}, ensure_ascii=False))
 
 
 def read_safe(folder: Path) -> SequenceTagger:
@@ -128,6 +130,8 @@ def read_safe(folder: Path) -> SequenceTagger:
     config = _read_config(folder)
     if config.get("version") != VERSION:
         raise FlairNasError(f"{path}: version {brief(config.get('version'))} is not known here; update flair-nas")
+    if config.pop("sha256", None) not in (None, hash_data(config)):  # former files have none
+        raise FlairNasError(f"{path}: is damaged, its checksum does not match; give the file back")
     try:
         settings = config["settings"]
         if hash_file(folder / WEIGHTS) != config["weights"]["sha256"]:

@@ -32,6 +32,7 @@ from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import check_precision
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.run import Run, open_run, read_figures
+from flair_nas.settings.fields import check_config
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
 from flair_nas.tagging.config import TaggerConfig
@@ -50,9 +51,6 @@ from flair_nas.tagging.safe_file import NotDataError, forget_safe, write_safe
 log = logging.getLogger("flair_nas")
 
 _LONG_FOR_CRF = 4000 * 32  # tokens times sentences: with 25 tags 0.4 GB a step, with 100 tags 5 GB
-
-# settings that may differ when a run goes on; the digest identifies the corpus
-_MAY_CHANGE = ("epochs", "seeds", "device", "data_root", "delimiter", "comment")
 
 
 def train_taggers(
@@ -89,7 +87,13 @@ def train_taggers(
         RunStopped: after Ctrl-C, with a checkpoint on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
+    check_config(config, TaggerConfig)
     rnn = rnn_type(config)  # fails on an unknown name before the corpus is loaded
+    if corpus is not None and not isinstance(corpus, TaggingCorpus):
+        raise FlairNasError(
+            f"corpus must be what flair_nas.load_corpus returns, got {brief(corpus)}; write other sentences to a "
+            "folder of column files"
+        )
     config = _with_learning_rate(config)
     sizes = f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else "")
     with flair_device(config.device), flair_says(logging.NOTSET if verbose else logging.WARNING):
@@ -99,7 +103,7 @@ def train_taggers(
             flair.device,
             sizes,
         )
-        with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run:
+        with open_run(out, config, may_change=config.may_change, command="flair-nas tag train") as run:
             bars = sys.stderr.isatty() if progress is None else progress
             metrics = _train_seeds(run, corpus or load_corpus_of(config), parts, bars)
             if as_data:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -10,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 from flair.data import Dictionary
+from flair.embeddings import FlairEmbeddings
 from flair.models import LanguageModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from flair_nas import FlairNasError
 from flair_nas.character_model.config import CharacterModelConfig
@@ -20,6 +24,14 @@ from flair_nas.character_model.evaluation import evaluate_character_model, evalu
 from flair_nas.character_model.text import Splits, columns_of, load_characters
 from flair_nas.language_model.text.corpus import END, UNKNOWN, TextCorpus, Vocabulary, load_text
 from flair_nas.tagging.data.character_models import load_character_model, save_character_model
+
+HEADERS = {
+    b'\\"is_forward_lm\\": true': b'\\"is_forward_lm\\": null',
+    b'\\"a\\", \\"b\\"]': b'\\"b\\", \\"a\\"]',
+    b'\\"document_delimiter\\": \\"\\\\n': b'\\"document_delimiter\\": \\"\\\\t',
+    b'"decoder.bias":{"dtype":"F32"': b'"decoder.bias":{"dtype":"I32"',
+}
+"""Parts of the header of a file of data, and others that it could be damaged to."""
 
 
 @pytest.fixture(autouse=True)
@@ -154,8 +166,8 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FlairNasError, match="is a folder; give a file of a model, such as .*model.safetensors"):
         load_character_model(tmp_path)
     data = (tmp_path / "model.safetensors").read_bytes()
-    assert rb"\"version\": 1," in data
-    (tmp_path / "newer.safetensors").write_bytes(data.replace(rb"\"version\": 1,", rb"\"version\": 7,"))
+    assert rb"\"version\": 2," in data
+    (tmp_path / "newer.safetensors").write_bytes(data.replace(rb"\"version\": 2,", rb"\"version\": 7,"))
     with pytest.raises(FlairNasError, match="version 7 is not known here"):
         load_character_model(tmp_path / "newer.safetensors")
     damaged = bytearray(data)
@@ -163,6 +175,11 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "damaged.safetensors").write_bytes(damaged)
     with pytest.raises(FlairNasError, match="is damaged, its checksum does not match"):
         load_character_model(tmp_path / "damaged.safetensors")
+    for before, after in HEADERS.items():
+        assert data.count(before) == 1 and len(before) == len(after)
+        (tmp_path / "header.safetensors").write_bytes(data.replace(before, after))
+        with pytest.raises(FlairNasError, match="is damaged, its checksum does not match"):
+            load_character_model(tmp_path / "header.safetensors")
     assert evaluate_character_model(tmp_path / "model.safetensors", "demo", part="valid").unknown_share > 0.5
     (tmp_path / "text").write_text("xyz\n\na\n")
     score = evaluate_character_model(tmp_path / "model.safetensors", tmp_path / "text", batch_size=1)
@@ -172,6 +189,31 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     model.decoder = None
     with pytest.raises(FlairNasError, match="the model has no decoder"):
         evaluate_character_model(model, "demo")
+
+
+def test_a_file_whose_checksum_covers_the_weights_alone_still_loads(tmp_path: Path) -> None:
+    model = LanguageModel(dictionary_of(corpus_of(["ab"])), False, 3, 1)
+    weights = model.state_dict()
+    digest = hashlib.sha256(b"".join(weights[name].numpy().tobytes() for name in sorted(weights))).hexdigest()
+    names = ("is_forward_lm", "hidden_size", "nlayers", "embedding_size", "nout", "document_delimiter", "dropout")
+    written = {
+        "format": "flair-nas/character-model",
+        "version": 1,
+        "settings": {name: getattr(model, name) for name in names} | {"recurrent_type": "LSTM"},
+        "characters": model.dictionary.get_items(),
+        "sha256": digest,
+    }
+    save_file(weights, tmp_path / "old.safetensors", {"format": "pt", "flair_nas": json.dumps(written)})
+    loaded = load_character_model(tmp_path / "old.safetensors")
+    assert not loaded.is_forward_lm and torch.equal(loaded.encoder.weight, model.encoder.weight)
+
+
+def test_the_suffix_may_be_in_capitals(tmp_path: Path) -> None:
+    model = LanguageModel(dictionary_of(corpus_of(["ab"])), True, 3, 1)
+    save_character_model(model, tmp_path)
+    path = (tmp_path / "model.safetensors").rename(tmp_path / "M.SAFETENSORS")
+    for loaded in (load_character_model(path), FlairEmbeddings(path).lm, FlairEmbeddings(str(path)).lm):
+        assert torch.equal(loaded.encoder.weight.cpu(), model.encoder.weight)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("can't allocate memory"), PermissionError(13, "no")])

@@ -186,3 +186,39 @@ def test_a_preset_that_is_listed_loads_nothing_heavy_and_can_be_a_config_file() 
     assert (listed.code, listed.loaded) == (0, []) and "H 64, 8 nodes, " in listed.output
     path = resource_path("presets", "search", "gdas-small.yaml")
     assert resolve(SearchConfig, file=path) == resolve(SearchConfig, kind="search", preset="gdas-small")
+
+
+REFUSED = {
+    "tag train --corpus demo --device gpu --out NEW": "device must be cpu, cuda or cuda:N, got 'gpu'",
+    "tag train --corpus nowhere --out NEW": "unknown corpus 'nowhere'",
+    "tag train --corpus demo --out FULL": "is not empty, and holds no run to go on with",
+    "tag predict --model FULL --device cuda:x hi": "--device must be cpu, cuda or cuda:N, got 'cuda:x'",
+    "select --corpus demo --out FULL": "is not empty, and holds no selection to go on with",
+    "charlm train --text demo --out FULL": "is not empty, and holds no run to go on with",
+    "charlm evaluate --text demo --model NEW": "there is no such file of a character model",
+    "lm train --text demo --out FULL": "is not empty, and holds no run to go on with",
+    "lm evaluate --text demo --model NEW": "there is no such model",
+    "tables run wnut-small --out FULL": "is not empty, and holds no table to go on with",
+    "search --preset i-darts-small --device gpu --out NEW": "device must be cpu, cuda or cuda:N, got 'gpu'",
+}
+
+
+@pytest.mark.slow
+def test_what_needs_no_library_is_refused_before_one_is_loaded(tmp_path: Path) -> None:
+    """But for searches, whose settings know the relaxations of PyTorch."""
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "notes.txt").write_text("mine")
+    commands = [
+        [{"NEW": str(tmp_path / "new"), "FULL": str(full)}.get(word, word) for word in text.split()] for text in REFUSED
+    ]
+    code = (
+        "import json, sys\nfrom flair_nas.cli import main\n"
+        "for command in json.loads(sys.argv[1]):\n"
+        "    print(main(command), [name for name in ('torch', 'flair') if name in sys.modules])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, json.dumps(commands)], capture_output=True, text=True)
+    assert ended.stdout.splitlines() == ["2 []"] * (len(REFUSED) - 1) + ["2 ['torch']"], ended.stderr
+    for message, line in zip(REFUSED.values(), ended.stderr.splitlines(), strict=True):
+        assert message in line
+    assert not (tmp_path / "new").exists()

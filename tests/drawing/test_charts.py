@@ -87,7 +87,7 @@ def test_the_picture_of_a_search_names_its_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("PDF", b"%PDF")])
 def test_other_formats(tmp_path: Path, suffix: str, begins: bytes) -> None:
     draw_progress(history(300.0, 200.0), tmp_path / f"a.{suffix}", PERPLEXITY)
     assert (tmp_path / f"a.{suffix}").read_bytes().startswith(begins)

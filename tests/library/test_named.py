@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -37,6 +38,23 @@ def test_the_bundled_names_are_in_alphabetical_order_and_all_load() -> None:
 def test_every_bundled_file_is_as_the_package_would_write_it() -> None:
     for name in NAMES:
         assert load_genotype(name).to_json() == resource_path("genotypes", f"{name}.json").read_text(encoding="utf-8")
+
+
+def test_what_a_bundled_file_refers_to_exists() -> None:
+    origins = {name: {**load_genotype(name).origin, "command": ""} for name in NAMES}  # of its day
+    texts = {name: json.dumps(origin) for name, origin in origins.items()}
+    paths = {
+        name: re.findall(r"\b(?:docs|benchmarks|examples|resources|tests)/[\w./-]*\w", texts[name]) for name in NAMES
+    }
+    assert sum(map(len, paths.values())) > 4
+    missing = [(name, path) for name in NAMES for path in paths[name] if not (ROOT / path).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("module", ["flair_nas", "flair_nas.onnx"])
+def test_completion_offers_the_public_names_alone(module: str) -> None:
+    offered = importlib.import_module(module)
+    assert [name for name in dir(offered) if not name.startswith("__")] == sorted(offered.__all__)
 
 
 def test_a_genotype_is_returned_as_it_is() -> None:

@@ -1,6 +1,8 @@
 """SearchedRNN against the reference in float64, against itself, and against the manners of nn.GRU."""
 
 import copy
+import dataclasses
+import io
 import pickle
 import re
 import warnings
@@ -719,3 +721,38 @@ def test_a_layer_that_was_pickled_before_there_were_other_recurrences_runs() -> 
         del pickled.__dict__["recurrence"]
     data = torch.randn(3, 2, D, dtype=torch.float64)
     assert torch.equal(pickle.loads(pickle.dumps(rnn))(data)[0], make_rnn(UNGATED)(data)[0])
+
+
+@pytest.mark.parametrize("sizes", [{"bidirectional": True}, {"num_layers": 2}])
+def test_a_state_of_two_is_not_split_as_that_of_an_lstm(sizes: dict[str, Any]) -> None:
+    layer = SearchedRNN(3, 4, "small-relu-tanh", **sizes)
+    for data in (torch.randn(5, 2, 3), torch.randn(5, 3), pack_sequence([torch.randn(5, 3), torch.randn(4, 3)])):
+        with pytest.raises(TypeError, match=r"one tensor of two layers or directions.* `output, state = rnn\(x\)`"):
+            _, (_, _) = layer(data)
+        _, state = layer(data)
+        assert torch.equal(torch.stack(state.unbind()), state) and torch.equal(state[-1], state[1:][0])
+        assert type(state[0]) is type(state * 2) is type(state.detach()) is torch.Tensor
+        layer(data, state)[1].sum().backward()
+    with torch.no_grad():
+        _, state = layer(torch.randn(5, 2, 3))
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    for copied in (torch.load(file, weights_only=True), copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
+        assert type(copied) is torch.Tensor and torch.equal(copied, state)
+
+
+def test_weights_of_another_genotype_are_refused_and_both_are_named() -> None:
+    tanh, relu = (SearchedRNN(3, 4, name, bidirectional=True) for name in ("small-tanh", "small-relu"))
+    file = io.BytesIO()
+    torch.save(torch.nn.Sequential(tanh).state_dict(), file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    assert list(saved) == list(torch.nn.Sequential(relu).state_dict())  # no key beside the weights
+    for strict in (True, False):
+        with pytest.raises(RuntimeError, match="the weights are of tanh0, and this layer is relu0"):
+            torch.nn.Sequential(relu).load_state_dict(saved, strict=strict)
+    again = SearchedRNN(3, 4, dataclasses.replace(load_genotype("small-tanh"), origin={}), bidirectional=True)
+    torch.nn.Sequential(again).load_state_dict(saved)
+    relu.load_state_dict(dict(tanh.state_dict()))  # as files have it that are older, or of safetensors
+    assert torch.equal(relu.cells[0].weight_input, again.cells[0].weight_input)

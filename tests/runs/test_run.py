@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from own_process import python
 
+import flair_nas
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.run import Run, RunStopped, open_run
 from flair_nas.settings.fields import find_problems, raise_problems, setting
@@ -256,10 +257,13 @@ def test_a_line_of_the_history_that_no_checkpoint_knows_is_gone_when_the_run_goe
     assert lines_in(tmp_path) == again.history == [{"epoch": 1}]
 
 
-def sum_of(written: dict[str, Any]) -> dict[str, str]:
-    """The sum that stands beside the figures."""
+def signed(written: dict[str, Any]) -> dict[str, str]:
+    """The version and the sum that stand beside the figures."""
     figures = {name: value for name, value in written.items() if name != "sha256"}
-    return {"sha256": hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()}
+    return {
+        "flair_nas": flair_nas.__version__,
+        "sha256": hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest(),
+    }
 
 
 def test_the_parts_of_a_run_have_folders_histories_and_figures_of_their_own(tmp_path: Path) -> None:
@@ -273,7 +277,7 @@ def test_the_parts_of_a_run_have_folders_histories_and_figures_of_their_own(tmp_
             written = part.finish({"epochs": 1, "name": name})
     assert names_in(tmp_path) == ["a", "b", "config.yaml", "metrics.json"]
     assert names_in(tmp_path / "a") == ["checkpoint.pt", "history.jsonl", "metrics.json"]
-    assert Run(tmp_path, Walk()).part("b").figures("name") == written == {"epochs": 1, "name": "b", **sum_of(written)}
+    assert Run(tmp_path, Walk()).part("b").figures("name") == written == {"epochs": 1, "name": "b", **signed(written)}
 
 
 def test_figures_are_those_of_the_last_epoch(tmp_path: Path) -> None:
@@ -281,7 +285,7 @@ def test_figures_are_those_of_the_last_epoch(tmp_path: Path) -> None:
     assert run.figures() is None
     epoch(run, 1)
     written = run.finish({"epochs": 1, "score": 7})
-    assert written == {"epochs": 1, "score": 7, **sum_of(written)}
+    assert written == {"epochs": 1, "score": 7, **signed(written)}
     assert run.figures("score") == written and run.figures("loss") is None
     epoch(run, 2)  # the model may be another now
     assert run.figures("score") is None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -380,3 +381,12 @@ def test_a_name_that_is_close_to_a_setting_is_offered(tmp_path: Path) -> None:
         (tmp_path / "config.yaml").write_text(f"{written}: 1\n")
         with pytest.raises(FlairNasError, match=f"unknown settings {written}; did you mean {meant}"):
             resolve(TaggerConfig, file=tmp_path / "config.yaml")
+
+
+def test_values_of_like_types_are_taken_as_a_file_would_hold_them(tmp_path: Path) -> None:
+    soup = Soup(name=tmp_path, times=(1, 2), dishes=(tmp_path, "cup"), guests=np.int64(3), litres=np.float64(0.5))  # type: ignore[arg-type]
+    assert soup == Soup(name=str(tmp_path), times=[1, 2], dishes=[str(tmp_path), "cup"], guests=3, litres=0.5)
+    assert yaml.safe_load(to_yaml(soup)) == dataclasses.asdict(soup)
+    assert Soup(times=np.array([3, 4])).times == Soup(times=range(3, 5)).times == [3, 4]  # type: ignore[arg-type]
+    with pytest.raises(FlairNasError, match=r"name must be text, got Soup Soup\(name='pea'"):
+        Soup(name=Soup())  # type: ignore[arg-type]

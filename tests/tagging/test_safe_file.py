@@ -178,6 +178,7 @@ def folder(run: Path, tmp_path: Path) -> Path:
 
 def change(folder: Path, **changes: Any) -> None:
     config = json.loads((folder / "config.json").read_text())
+    config.pop("sha256", None)  # as in files of earlier versions
     (folder / "config.json").write_text(json.dumps(config | changes))
 
 
@@ -266,6 +267,17 @@ def test_what_embeddings_are_not_made_of_is_refused(folder: Path, name: str) -> 
 def test_a_faulty_config_is_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
     change(folder, **changes)
     with pytest.raises(FlairNasError, match=message):
+        load_tagger(folder)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [('"bidirectional": true', '"bidirectional": false'), ("S-", "B-"), ('"<unk>"', '"<umk>"')]
+)
+def test_a_config_that_has_changed_is_refused(folder: Path, before: str, after: str) -> None:
+    text = (folder / "config.json").read_text()
+    assert before in text
+    (folder / "config.json").write_text(text.replace(before, after, 1))
+    with pytest.raises(FlairNasError, match=r"config.json: is damaged, its checksum does not match"):
         load_tagger(folder)
 
 

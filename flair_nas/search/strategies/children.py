@@ -202,10 +202,11 @@ class Evolution(ChildSearch):
         super().__init__(objective, config, reduce)
         steps = config.child_steps[0]
         if config.population >= (count := self.total // steps):
+            # a smaller population must hold a tournament, and leave a child
+            smaller = f"--population to {count - 1} or less, " if count > config.tournament else ""
             raise FlairNasError(
                 f"{config.epochs} epochs allow {count} children of {steps} steps, and population "
-                f"{config.population} takes all of them: set --population to {count - 1} or less, a smaller "
-                "--child-steps, or more --epochs"
+                f"{config.population} takes all of them: set {smaller}a smaller --child-steps, or more --epochs"
             )
 
     def propose(self) -> Genotype:

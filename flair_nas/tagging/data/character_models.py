@@ -22,12 +22,16 @@ from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runs.memory import is_out_of_memory
 from flair_nas.settings.resolve import explain_other_run
-from flair_nas.storage.files import whole_file
+from flair_nas.storage.files import hash_data, whole_file
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.safe_file import SizeLimit, check_self_contained
 
-FORMAT, VERSION = "flair-nas/character-model", 1
+FORMAT, VERSION = "flair-nas/character-model", 2
+_OLDEST = 1
+"""The first version, whose checksum covers the bytes of the weights alone."""
 PICKLE, DATA = "model.pt", "model.safetensors"
+SUFFIX = ".safetensors"
+"""The suffix of files that run no code, in any case."""
 _OLD_FORM = pickle.dumps(MAGIC_NUMBER, 2)[2:]
 """The beginning of files that `torch.save` wrote before PyTorch 1.6, after the number of the pickle protocol."""
 
@@ -45,7 +49,7 @@ def save_character_model(model: LanguageModel, folder: Path) -> None:
     settings = {name: getattr(model, name) for name in _SETTINGS} | {"recurrent_type": str(model.recurrent_type)}
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
     config = {"format": FORMAT, "version": VERSION, "settings": settings, "characters": model.dictionary.get_items()}
-    config["sha256"] = _hash_weights(weights)
+    config["sha256"] = _hash_model(config, weights)
     with whole_file(folder / DATA) as temporary:
         save_file(weights, temporary, {"format": "pt", "flair_nas": json.dumps(config)})
     with whole_file(folder / PICKLE) as temporary:
@@ -71,7 +75,7 @@ def load_character_model(source: str | Path, has_decoder: bool = True) -> Langua
     if not path.exists():
         raise FlairNasError(f"{path}: there is no such file of a character model")
     try:
-        if path.suffix == ".safetensors":
+        if path.suffix.lower() == SUFFIX:
             return _read_data(path, has_decoder)
         if zipfile.is_zipfile(path):  # Flair's oldest models are not, and have no checksums
             verify_checksums(path)
@@ -101,9 +105,9 @@ def _read_data(path: Path, has_decoder: bool) -> LanguageModel:
         raise FlairNasError(f"{path}: this is no safetensors file, or cut short ({shown(error)})") from None
     if config.get("format") != FORMAT:
         raise FlairNasError(f"{path}: is no character model of flair-nas; its metadata has no format {FORMAT}")
-    if config["version"] != VERSION:
+    if config["version"] not in (_OLDEST, VERSION):
         raise FlairNasError(f"{path}: version {config['version']} is not known here; update flair-nas")
-    if config["sha256"] != _hash_weights(weights):
+    if config["sha256"] != _hash_model(config, weights):
         raise FlairNasError(f"{path}: is damaged, its checksum does not match; give the file back")
     if not has_decoder:
         weights = {name: tensor for name, tensor in weights.items() if not name.startswith("decoder.")}
@@ -123,9 +127,13 @@ def _read_data(path: Path, has_decoder: bool) -> LanguageModel:
     return model
 
 
-def _hash_weights(weights: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of the bytes of all weights, in the order of their names."""
+def _hash_model(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of a model: its settings, characters and weights, with their names, dtypes and shapes."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(weights[name].numpy().tobytes())
-    return digest.hexdigest()
+    if config["version"] == _OLDEST:
+        return digest.hexdigest()
+    form = {name: [str(weight.dtype), *weight.shape] for name, weight in weights.items()}
+    described = {name: value for name, value in config.items() if name != "sha256"}
+    return hash_data({**described, "weights": form, "bytes": digest.hexdigest()})

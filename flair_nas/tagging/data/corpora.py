@@ -16,9 +16,10 @@ from flair.datasets import CONLL_2000, WNUT_17
 from torch.utils.data import Dataset
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed, shown
-from flair_nas.storage.paths import siblings, typed, user_path
+from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.data.column_files import pick_columns, read_part
+from flair_nas.tagging.data.names import NAMES, find_folder
 from flair_nas.tagging.quiet import no_flair_remarks
 
 log = logging.getLogger("flair_nas")
@@ -79,11 +80,10 @@ KNOWN = {
         origin="https://noisy-text.github.io/2017/files/",
     ),
 }
-NAMES = ("demo", *KNOWN)
 
 
 def load_corpus(
-    source: str,
+    source: str | os.PathLike[str],
     *,
     label_type: str | None = None,
     columns: Mapping[int, str] | None = None,
@@ -113,13 +113,18 @@ def load_corpus(
     Raises:
         FlairNasError: there is no such corpus, files are missing or faulty, or nothing is labelled.
     """
+    if not isinstance(source, (str, os.PathLike)):
+        raise FlairNasError(f"a corpus is a name or a folder, got {brief(source)}")
+    source = os.fspath(source)
+    if columns is not None and not (isinstance(columns, Mapping) and all(type(number) is int for number in columns)):
+        raise FlairNasError(f"columns must map numbers to names, as {{0: 'text', 3: 'ner'}}, got {brief(columns)}")
     if source == "demo":
         folder, columns = resource_path("demo"), columns or {0: "text", 1: "ner"}
     elif source in KNOWN:
         folder, columns = _known_folder(source, data_root), columns or KNOWN[source].columns
         label_type = label_type or KNOWN[source].label_type
     else:
-        folder = _find_folder(source)
+        folder = find_folder(source)
     corpus, label_type = _read_folder(folder, columns, label_type, delimiter, comment)
     name = source if source in NAMES else folder.resolve().name
     corpus.name = name
@@ -197,20 +202,6 @@ def sentences_of(dataset: Dataset[Sentence] | None) -> list[Sentence]:
     return [] if dataset is None else list(_iter_dataset(dataset))
 
 
-def _find_folder(source: str) -> Path:
-    folder = user_path(source)
-    if folder.is_dir():
-        return folder
-    if folder.exists():
-        raise FlairNasError(f"corpus {brief(source)} is a file; give the folder that holds train, dev and test files")
-    near = {name: typed(Path(where)) for name, where in siblings(Path(source)).items() if Path(where).is_dir()}
-    hint = did_you_mean(Path(source).name.replace("-", "_"), near | dict(zip(NAMES, NAMES)), count=2)
-    raise FlairNasError(
-        f"unknown corpus {brief(source)}: {hint}give one of {', '.join(NAMES)}, or a folder of column files; "
-        f"there is no folder {folder.absolute()}"
-    )
-
-
 def _known_folder(name: str, data_root: str | Path | None) -> Path:
     """Return the folder of a published corpus, after Flair has downloaded it if it can."""
     known = KNOWN[name]
@@ -240,7 +231,8 @@ def _is_complete(folder: Path, known: _KnownCorpus) -> bool:
 
 def _find_parts(folder: Path) -> tuple[Path | None, Path | None, Path | None]:
     """Return the files of train, dev and test by their names, as Flair does, but not by their order on the disk."""
-    files = [f for f in sorted(folder.iterdir()) if f.is_file() and not {".gz", ".swp"} & set(f.suffixes)]
+    plain = [f for f in sorted(folder.iterdir()) if f.is_file()]
+    files = [f for f in plain if not {".gz", ".swp"} & set(Path(f.name.lower()).suffixes)]
 
     def only(part: str, candidates: list[Path]) -> Path | None:
         if len(candidates) > 1:

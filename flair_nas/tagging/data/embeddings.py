@@ -101,7 +101,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         return _by_name(functools.partial(TransformerWordEmbeddings, fine_tune=False), spec, name, f"{kind}:PATH")
     if kind in LANGUAGE_MODELS and argument:
         path = user_path(argument)
-        if path.exists() or len(path.parts) > 1 or path.suffix in (".pt", ".safetensors"):
+        if path.exists() or len(path.parts) > 1 or path.suffix.lower() in (".pt", ".safetensors"):
             return _from_file(LANGUAGE_MODELS[kind], spec, argument, wanted="a character language model of Flair's")
         return _by_name(LANGUAGE_MODELS[kind], spec, argument, file_form=f"{kind}:PATH")
     if spec.lower() in WORD_VECTORS or LANGUAGE_VECTORS.fullmatch(spec.lower()):
@@ -136,7 +136,7 @@ def _warn_of_unknown(spec: str, vocabulary: Collection[str], corpus: Corpus[Sent
 
 def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str, wanted: str) -> TokenEmbeddings:
     path = user_path(argument)
-    if not path.is_file() or path.suffix == ".zip":
+    if not path.is_file() or path.suffix.lower() == ".zip":
         what = "is a folder" if path.is_dir() else "has to be unpacked" if path.exists() else "does not exist"
         raise FlairNasError(f"embeddings {brief(spec)}: {path} {what}; give a file of {wanted}")
     try:

@@ -37,7 +37,7 @@ def read_word_vectors(file: str) -> WordEmbeddings:
         start = stream.read(2)
     if start[:1] == _PICKLE:
         return WordEmbeddings(file)
-    if path.name.endswith((".bin", ".bin.gz")):
+    if path.name.lower().endswith((".bin", ".bin.gz")):
         from gensim.models import KeyedVectors  # takes long to import
 
         vectors = KeyedVectors.load_word2vec_format(file, binary=True)

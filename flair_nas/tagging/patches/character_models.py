@@ -110,7 +110,7 @@ def register_embeddings(module: ModuleType) -> None:
     def make(self: FlairEmbeddings, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs).arguments
         model = given["model"]
-        if isinstance(model, (str, Path)) and Path(model).suffix == ".safetensors":
+        if isinstance(model, (str, Path)) and Path(model).suffix.lower() == ".safetensors":
             from flair_nas.tagging.data.character_models import load_character_model
 
             given["name"] = given.get("name") or str(model)

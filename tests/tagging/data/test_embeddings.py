@@ -286,10 +286,12 @@ def test_vectors_as_they_are_published(corpus, files, tmp_path, name, packed):
     assert not stack.embeddings[0].embedding.weight.requires_grad and stack.get_names() == [f"0-{path}"]
 
 
-def test_binary_vectors_may_be_packed(corpus, files, tmp_path):
+def test_binary_vectors_may_be_packed_and_their_suffix_in_capitals(corpus, files, tmp_path):
     (tmp_path / "words.bin.gz").write_bytes(gzip.compress(Path(files["words.bin"]).read_bytes()))
-    stacks = [build_embeddings([f"word:{path}"], corpus) for path in (tmp_path / "words.bin.gz", files["words.gensim"])]
-    assert torch.equal(*(embedded(stack, "the race \u2603") for stack in stacks))
+    shutil.copy(files["words.bin"], tmp_path / "WORDS.BIN")
+    paths = (tmp_path / "words.bin.gz", tmp_path / "WORDS.BIN", files["words.gensim"])
+    first, *others = (embedded(build_embeddings([f"word:{path}"], corpus), "the race \u2603") for path in paths)
+    assert all(torch.equal(first, other) for other in others)
 
 
 def test_words_of_odd_characters_are_read_as_they_stand(corpus, tmp_path, caplog):

@@ -1,0 +1,54 @@
+"""Check of a run folder, without PyTorch: a command refuses a folder before it loads libraries."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flair_nas.errors import FlairNasError, brief
+from flair_nas.settings.resolve import UnknownSettingsError, read_run_settings
+from flair_nas.storage.files import is_unfinished
+from flair_nas.storage.folders import LOCK
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def check_folder(out: Path, config: DataclassInstance, may_change: Collection[str], quantity: str) -> None:
+    """Raise an error unless a folder is new or empty, or holds a run with these settings.
+
+    Args:
+        out: the folder.
+        config: the settings.
+        may_change: the settings that may differ from those of the run in the folder.
+        quantity: the name of such a run in errors.
+    """
+    if out.exists() and not out.is_dir():
+        raise FlairNasError(f"{out} is a file; give a folder with --out")
+    written = out / "config.yaml"
+    # another process may be writing: list the folder before looking for the config.yaml that comes with its files
+    paths = list(out.iterdir()) if out.exists() else []
+    others = [path for path in paths if path.name != LOCK and not is_unfinished(path)]
+    if not written.exists():
+        if any(os.path.lexists(path) for path in others):
+            raise FlairNasError(
+                f"{out} exists and is not empty, and holds no {quantity} to go on with; choose another folder"
+            )
+        return
+    try:
+        before = dataclasses.asdict(read_run_settings(written, type(config)))
+    except UnknownSettingsError:
+        raise FlairNasError(
+            f"{out} holds no {quantity} to go on with, but one of another kind (its config.yaml has other settings); "
+            "choose another folder"
+        ) from None
+    except FlairNasError as error:
+        raise FlairNasError(f"{out} holds no {quantity} to go on with ({error}); choose another folder") from None
+    now = dataclasses.asdict(config)
+    differing = [name for name in now if now[name] != before[name] and name not in may_change]
+    if differing:
+        changes = "; ".join(f"{name} was {brief(before[name])} and is now {brief(now[name])}" for name in differing)
+        raise FlairNasError(f"{out} holds a {quantity} with other settings: {changes}. Choose another folder")

@@ -1,0 +1,32 @@
+"""Names and folders of corpora, without Flair: a command refuses an unknown corpus before it loads libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.storage.paths import siblings, typed, user_path
+
+NAMES = ("demo", "conll_03", "conll_2000", "wnut_17")
+"""Names of corpora that are no folders."""
+
+
+def check_corpus(source: str) -> None:
+    """Raise an error unless a corpus is a known name or a folder."""
+    if source not in NAMES:
+        find_folder(source)
+
+
+def find_folder(source: str) -> Path:
+    """Return the folder of a corpus that is not a known name, or raise an error with close matches."""
+    folder = user_path(source)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise FlairNasError(f"corpus {brief(source)} is a file; give the folder that holds train, dev and test files")
+    near = {name: typed(Path(where)) for name, where in siblings(Path(source)).items() if Path(where).is_dir()}
+    hint = did_you_mean(Path(source).name.replace("-", "_"), near | dict(zip(NAMES, NAMES)), count=2)
+    raise FlairNasError(
+        f"unknown corpus {brief(source)}: {hint}give one of {', '.join(NAMES)}, or a folder of column files; "
+        f"there is no folder {folder.absolute()}"
+    )
