@@ -2,7 +2,7 @@
 
     python benchmarks/arena.py tabular --out FILE                  # strategies that look up losses: a minute or two
     python benchmarks/arena.py one-shot --text DIR --out FILE      # those that train a supernet: 40 CPU s a search
-    python benchmarks/arena.py table FILE ...                      # the figures as Markdown
+    python benchmarks/arena.py table FILE ...                      # the figures as Markdown, and the comparison
     python benchmarks/arena.py picture FILE ... --to FILE.svg
     python benchmarks/arena.py runs --to FOLDER                    # three searches as run folders, for a report
 
@@ -25,9 +25,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
-from json_lines import as_table, lines_in, lines_so_far, put
+from json_lines import as_p, as_table, holm, lines_in, lines_so_far, put
+from scipy.stats import ttest_rel
 from small_space import SETTINGS, STAGES, trainings
 
 from flair_nas.drawing.charts import draw_comparison
@@ -75,7 +77,8 @@ ONE_SHOT: dict[str, dict[str, Any]] = {
 def found_by(config: SearchConfig, make: Callable[..., Any]) -> dict[str, Any]:
     """Search, and return the cell that was found, and the CPU seconds."""
     start = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
+    undrawn = mock.patch("flair_nas.drawing.charts.draw_progress")  # a picture takes longer than a search on a table
+    with undrawn, tempfile.TemporaryDirectory() as folder:
         cell = search_genotype(config, Path(folder) / "run", objective=make, progress=False).genotype
     return {"found": cell.one_line(), "seconds": round(time.process_time() - start, 1)}
 
@@ -181,12 +184,35 @@ def table(files: list[Path] | None = None) -> str:
     for line in found_in(files):
         cells[line["recurrence"], line["name"]][line["budget"]].append(line)
     titles = [f"{k} trainings: rank" for k in BUDGETS] + [f"{k}: regret" for k in BUDGETS]
-    rows = [["recurrence", "strategy", "seeds", *titles]]
+    rows = [["recurrence", "strategy", "searches", *titles]]
     for (recurrence, name), by_budget in cells.items():
         row = [recurrence, name, str(max(map(len, by_budget.values())))]
         for key, form in (("rank", lambda value: f"{100 * value:.1f} %"), ("regret", lambda value: f"{value:.4f}")):
             row += [form(statistics.mean(of[key] for of in by_budget[k])) if k in by_budget else "-" for k in BUDGETS]
         rows.append(row)
+    return as_table(rows)
+
+
+def against_random(files: list[Path] | None = None) -> str:
+    """Return how strategies that look losses up stand against random cells: differences of regret, and p by Holm."""
+    regrets: dict[tuple[str, str, int], dict[int, float]] = defaultdict(dict)
+    for line in found_in(files):
+        if line["name"] in TABULAR:
+            regrets[line["recurrence"], line["name"], line["budget"]][line["seed"]] = line["regret"]
+    tests, differences = {}, {}
+    for (recurrence, name, budget), found in regrets.items():
+        if name == "random":
+            continue
+        random = regrets[recurrence, "random", budget]
+        pairs = [(found[seed], random[seed]) for seed in sorted(found.keys() & random.keys())]
+        key = f"{recurrence}/{name}/{budget}"
+        tests[key] = float(ttest_rel(*zip(*pairs)).pvalue)
+        differences[key] = statistics.mean(own - other for own, other in pairs)
+    corrected = holm(tests)
+    rows = [["recurrence", "strategy", *(f"{k} trainings" for k in BUDGETS)]]
+    for recurrence, name in itertools.product(("full", "elementwise"), [*TABULAR][1:]):
+        keys = [f"{recurrence}/{name}/{budget}" for budget in BUDGETS]
+        rows.append([recurrence, name, *(f"{differences[key]:+.4f} (p {as_p(corrected[key])})" for key in keys)])
     return as_table(rows)
 
 
@@ -209,7 +235,7 @@ def main() -> None:
     """Run one of the parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(required=True, metavar="PART")
-    for name, run, seeds in (("tabular", tabular, 10), ("one-shot", one_shot, 5)):
+    for name, run, seeds in (("tabular", tabular, 100), ("one-shot", one_shot, 5)):
         part = parts.add_parser(name)
         part.add_argument("--seeds", type=int, default=seeds, help=f"number of searches (default: {seeds})")
         part.add_argument("--out", type=Path, required=True, metavar="FILE")
@@ -219,7 +245,7 @@ def main() -> None:
             part.add_argument("--budget", type=int, default=16, help="trainings that a search costs (default: 16)")
     part = parts.add_parser("table")
     part.add_argument("files", type=Path, nargs="*", metavar="FILE")
-    part.set_defaults(run=lambda arguments: print(table(arguments.files)))
+    part.set_defaults(run=lambda arguments: print(table(arguments.files), against_random(arguments.files), sep="\n\n"))
     part = parts.add_parser("picture")
     part.add_argument("files", type=Path, nargs="*", metavar="FILE")
     part.add_argument("--to", type=Path, required=True, metavar="FILE.svg")

@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from json_lines import processor
+
 RESULTS = Path(__file__).parent / "results" / "busy_machine.jsonl"
 SIZES = ((1, 256, 256), (8, 64, 100), (32, 256, 612))  # B, H, D
 LAYERS = ("lstm", "i-darts-ptb")
@@ -67,7 +69,8 @@ def run(busy: bool) -> list[dict]:
                     command = [sys.executable, __file__, "--measure", layer, *map(str, sizes)]
                     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
                     found.append({"busy": busy, "layer": layer, "batch": sizes[0], "hidden_size": sizes[1],
-                                  "setting": name, "ms": float(done.stdout)})  # fmt: skip
+                                  "setting": name, "ms": float(done.stdout),
+                                  "processor": processor()})  # fmt: skip
                     print(json.dumps(found[-1]), flush=True)
     finally:
         for other in others:

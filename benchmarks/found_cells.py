@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from json_lines import holm
 
 from flair_nas import Genotype, load_genotype, random_genotype
 from flair_nas.experiments.statistics import combine_errors, mean_and_spread
@@ -371,15 +372,6 @@ def fitted(runs: list[dict[str, Any]]) -> Fitted:
     return Fitted(
         {**dict.fromkeys(failed, math.inf), **cells}, models, noise, left, dict(zip(seeds[1:], found[len(names) :]))
     )
-
-
-def holm(chances: dict[str, float]) -> dict[str, float]:
-    """The p values of a family of tests, corrected for their number (Holm, 1979)."""
-    corrected, least = {}, 0.0
-    for place, (name, p) in enumerate(sorted(chances.items(), key=lambda item: item[1])):
-        least = max(least, min(1.0, p * (len(chances) - place)))
-        corrected[name] = least
-    return corrected
 
 
 def trained_of(fit: Fitted, cells: list[str]) -> list[float]:

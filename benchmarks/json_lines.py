@@ -1,12 +1,14 @@
-"""What benchmarks that write a JSON line for each measurement share."""
+"""What benchmarks that write a JSON line for each measurement share, and tables of them."""
 
 import json
 from pathlib import Path
 
+from flair_nas.nn.processor import read_processor
+
 
 def put(found: dict, out: Path | None) -> None:
-    """Prints figures as a line of JSON, and adds it to a file."""
-    line = json.dumps(found)
+    """Prints figures as a line of JSON, with the name of the processor, and adds it to a file."""
+    line = json.dumps(found | {"processor": processor()})
     print(line, flush=True)
     if out:
         with open(out, "a", encoding="utf-8") as stream:
@@ -26,3 +28,22 @@ def lines_so_far(file: Path | None) -> list[dict]:
 def as_table(rows: list[list[str]]) -> str:
     """Rows as a Markdown table, the first one its heading."""
     return "\n".join("| " + " | ".join(row) + " |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
+
+
+def holm(chances: dict[str, float]) -> dict[str, float]:
+    """The p values of a family of tests, corrected for their number (Holm, 1979)."""
+    corrected, least = {}, 0.0
+    for place, (name, p) in enumerate(sorted(chances.items(), key=lambda item: item[1])):
+        least = max(least, min(1.0, p * (len(chances) - place)))
+        corrected[name] = least
+    return corrected
+
+
+def as_p(p: float) -> str:
+    """A p value, in a table."""
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
+def processor() -> str:
+    """The name of this machine's processor; empty where the system does not tell."""
+    return read_processor().get("model name", "")

@@ -1,6 +1,6 @@
 """Time of large products by MKL and by oneDNN, and of layers with either, beside PyTorch's LSTM.
 
-    python benchmarks/large_products.py [--threads 1]
+    python benchmarks/large_products.py [--threads 1] [--out FILE]
 
 Layers have D inputs and are trained: forward and backward on a batch of equal lengths. "MKL" is what PyTorch takes by
 itself, "oneDNN" what flair_nas.nn.matrix_product takes on AMD's processors since Zen 5; here it is measured on any.
@@ -10,9 +10,10 @@ import argparse
 import random
 import time
 from functools import partial
+from pathlib import Path
 
 import torch
-from json_lines import as_table
+from json_lines import as_table, put
 from recurrent_speed import in_turn, make_layer, ratio
 from torch import Tensor, nn
 
@@ -40,10 +41,12 @@ def trained(layer: nn.Module, data: Tensor, by_onednn: bool) -> float:
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print both tables, and add their rows to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    torch.set_num_threads(parser.parse_args().threads)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="add a JSON line for each row")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     rows = [["product", "MKL, GFLOP/s", "oneDNN, GFLOP/s", "time, oneDNN / MKL", "more for a new shape, ms"]]
     for size in PRODUCTS:
         left, right = torch.randn(*size[:2]), torch.randn(*size[1:])
@@ -55,7 +58,7 @@ def main() -> None:
         rows.append(
             ["×".join(map(str, size)), *speed, f"{ratio(times[True], times[False])[1]:.2f}", f"{extra[25]:.2f}"]
         )
-    print(as_table(rows), end="\n\n")
+    show(rows, arguments)
     rows = [["layer", "B×T×D×H", "× the LSTM's time, MKL", "oneDNN", "oneDNN / MKL"]]
     for size in SIZES:
         batch, steps, width, hidden = map(int, size.split("x"))
@@ -67,7 +70,14 @@ def main() -> None:
             times = in_turn({**ways, "lstm": partial(trained, lstm, data, False)}, 60, 5)
             figures = [ratio(times[a], times[b])[1] for a, b in ((False, "lstm"), (True, "lstm"), (True, False))]
             rows.append([name, size, *(f"{figure:.2f}" for figure in figures)])
-    print(as_table(rows))
+    show(rows, arguments)
+
+
+def show(rows: list[list[str]], arguments: argparse.Namespace) -> None:
+    """Print a table, and add its rows to a file."""
+    print(as_table(rows), end="\n\n")
+    for row in rows[1:] if arguments.out else []:
+        put(dict(zip(rows[0], row)) | {"threads": arguments.threads, "torch": torch.__version__}, arguments.out)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ from typing import Any
 
 import product_floor
 import torch
+from json_lines import processor
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -323,7 +324,7 @@ def measure(arguments: argparse.Namespace) -> list[dict]:
 
     def add(part: str, *labels: Any, found: Callable[[], list[dict]]) -> None:
         print(f"{time.perf_counter() - begin:6.0f} s", part, *labels, file=sys.stderr, flush=True)
-        new = [{"part": part, **row, "torch": torch.__version__} for row in found()]
+        new = [{"part": part, **row, "torch": torch.__version__, "processor": processor()} for row in found()]
         rows.extend(new)
         if arguments.out:
             with open(arguments.out, "a", encoding="utf-8") as stream:

@@ -40,6 +40,7 @@ from typing import Any
 
 import product_floor
 import torch
+from json_lines import processor
 from recurrent_speed import PRECISIONS, cell, forget_peak, in_turn, memory, ratio
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -203,7 +204,8 @@ def times(batch: int, relaxation: str, history: int, precision: str, repeats: in
     found = in_turn(steps, repeats, math.inf)
     for layer, milliseconds in found.items():
         row = {"case": "pass", "threads": torch.get_num_threads(), "batch": batch, "relaxation": relaxation}
-        row |= {"history": history, "precision": precision, "layer": layer, "torch": torch.__version__}
+        row |= {"history": history, "precision": precision, "layer": layer}
+        row |= {"torch": torch.__version__, "processor": processor()}
         row |= {"seconds": statistics.median(milliseconds) / 1000, "repeats": len(milliseconds)}
         rows.append({**row, "supernet_ratio": ratio(found["supernet"], milliseconds)})
     return rows
@@ -374,6 +376,7 @@ def measure_epoch(arguments: argparse.Namespace) -> list[dict]:
                 "types": len(objective.text.vocabulary),
                 "kernels": describe(),
                 "torch": torch.__version__,
+                "processor": processor(),
             }
         )
         gigabytes, types = found[-1]["peak_mb"] / 1000, len(objective.text.vocabulary)

@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     count = len(arguments.runs)
     lost: list[float] = []
+    unlearned: list[str] = []
     for number, task in enumerate(evaluate_stages(arguments.runs, arguments.part)):
         if not lost:
             print(f"| task | metric | {' | '.join(f'after {stage}' for stage in range(1, count + 1))} | forgetting |")
@@ -45,5 +46,11 @@ def run(arguments: argparse.Namespace) -> int:
         cells = ["-"] * number + [f"{value:.2f}" for value in task.values]
         print(f"| {task.name} | {task.metric.title} | {' | '.join(cells)} | {task.forgetting + 0.0:.2f} |", flush=True)
         lost.append(task.forgetting)
+        if task.unlearned:
+            unlearned.append(
+                f"{task.name} learned nothing: {task.unlearned}. Its row tells nothing: search it anew with more "
+                "--epochs or another --learning-rate, and the later ones after it."
+            )
     print(f"\nmean forgetting of the first {count - 1}: {statistics.mean(lost[:-1]) + 0.0:.2f}")
-    return 0
+    print(*unlearned, sep="\n", end="\n" if unlearned else "")
+    return 1 if len(unlearned) == count else 0

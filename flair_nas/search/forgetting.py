@@ -14,6 +14,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Metric
 from flair_nas.search.build import make_objective
 from flair_nas.search.continual import Stage, carried, check_like, load_stage, weight_of
+from flair_nas.search.health import fall_short
 from flair_nas.search.processes import make_accelerator
 from flair_nas.storage.paths import user_path
 
@@ -27,11 +28,13 @@ class TaskFigures(NamedTuple):
         name: the folder of its search.
         metric: its metric.
         values: after its own stage first.
+        unlearned: clause on a task on which its own stage learned nothing; else empty.
     """
 
     name: str
     metric: Metric
     values: list[float]
+    unlearned: str = ""
 
     @property
     def forgetting(self) -> float:
@@ -65,13 +68,15 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
         check_like(earlier, later.config)
     for number, stage in enumerate(stages):
         objective = load_task(stage, part)
-        values = []
+        figures = []
         for later in stages[number:]:
             with torch.no_grad():
                 for name, weight in carried(objective).items():
                     weight.copy_(weight_of(later, name, weight))
-            values.append(float(objective.evaluate().value))
-        yield TaskFigures(str(stage.folder), objective.metric, values)
+            figures.append(objective.evaluate())
+        metric = objective.metric
+        unlearned = fall_short(metric.cost(figures[0]), objective.guess(), metric, f"its {part}")
+        yield TaskFigures(str(stage.folder), metric, [float(value) for _, value in figures], unlearned)
 
 
 def load_task(stage: Stage, part: str = "valid") -> Any:

@@ -136,6 +136,31 @@ def measure_health(
     return health
 
 
+def fall_short(cost: float | None, guess: Guess | None, metric: Metric, whose: str) -> str:
+    """Return a clause on a figure that is no better than a guess; empty if it is better, or cannot be compared.
+
+    The clause begins with `whose`, such as ``its valid``.
+    """
+    if cost is None or guess is None or cost < guess.cost:
+        return ""
+    own, other = (metric.plain(metric.from_cost(value)) for value in (cost, guess.cost))
+    return f"{whose} {metric.title} is {own}, that of {guess.name} is {other}"
+
+
+def explain_tasks(unlearned: Sequence[str], tasks: int) -> str:
+    """Return sentences on the tasks on which a search learned nothing, a clause of `fall_short` for each."""
+    if not unlearned:
+        return ""
+    figures = "; ".join(unlearned)
+    advice = "more --epochs, or another learning_rate or a smaller batch_size in the file of a task"
+    if len(unlearned) == tasks:
+        return f"This search learned nothing: {figures}. Give it {advice}. Its genotype is arbitrary."
+    return (
+        f"This search learned nothing on {len(unlearned)} of {tasks} tasks: {figures}. Give it {advice}. Its genotype "
+        "rests on the others."
+    )
+
+
 def explain_failure(
     cost: float | None,
     guess: Guess | None,
@@ -149,9 +174,8 @@ def explain_failure(
     Costs are of a part, ``valid`` or ``train``, losses those of training in each epoch; None where there is none. Where
     each candidate is trained alone, `longer` is the advice.
     """
-    if cost is None or guess is None or cost < guess.cost:
+    if guess is None or not (figures := fall_short(cost, guess, metric, f"its {part}")):
         return ""
-    own_value, guess_value = (metric.plain(metric.from_cost(value)) for value in (cost, guess.cost))
     fewer = ", or a smaller --vocabulary-size" if guess.name.startswith("word") else ""  # not for characters
     trained = [loss for loss in losses if loss is not None]
     trend = f"from {trained[0]:.2f} to {trained[-1]:.2f}" if trained else ""
@@ -173,10 +197,7 @@ def explain_failure(
         )
     else:
         advice = f"Its training loss fell {trend}: see whether the valid part is like the training part; or add text."
-    return (
-        f"This search learned nothing: its {part} {metric.title} is {own_value}, that of {guess.name} is "
-        f"{guess_value}. {advice} Its genotype is arbitrary."
-    )
+    return f"This search learned nothing: {figures}. {advice} Its genotype is arbitrary."
 
 
 def judge_weights(health: Health, losses: Sequence[float | None], training: Sequence[float | None] = ()) -> str:

@@ -79,6 +79,10 @@ class Objective(Protocol):
         """Return further entries in the history, of the last evaluation, as JSON data."""
         return {}
 
+    def unlearned(self, figures: JSON) -> list[str]:
+        """Return a clause for each of several tasks on which such figures are no better than a guess."""
+        return []
+
     def evaluation_seconds(self) -> float:
         """Measure how long `evaluate` takes."""
         started = time.perf_counter()
@@ -167,6 +171,10 @@ class Strategy(Protocol):
         metric, last = self.objective.metric, history[-1]
         loss, value = (math.inf if last[key] is None else last[key] for key in ("valid_loss", metric.key))
         return metric.cost(Evaluation(loss, value))
+
+    def judged_figures(self, history: Sequence[JSON]) -> JSON:
+        """Return the objective's figures of what was found, where there are some."""
+        return history[-1] if self.judged_on == "valid" else {}
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on how far the genotype can be relied on; empty if there is nothing to say.

@@ -26,7 +26,7 @@ from flair_nas.runs.run import Run, open_run
 from flair_nas.search.bilevel import REMEDY
 from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import PLACES, SearchConfig, SearchSettings
-from flair_nas.search.health import explain_failure
+from flair_nas.search.health import explain_failure, explain_tasks
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.protocols import JSON, Data, Objective, Strategy
 from flair_nas.search.registry import strategy_class
@@ -150,9 +150,8 @@ class _Search:
             from flair_nas.drawing.charts import draw_progress
 
             draw_progress(run.history, run.folder / "progress.svg", self.objective.metric)
-        failure = self._failure()
-        verdict = failure or self.strategy.verdict(run.history)
-        return SearchResult(genotype, run.history, run.folder, self.objective.metric, verdict, not failure)
+        verdict, learned = self._judge()
+        return SearchResult(genotype, run.history, run.folder, self.objective.metric, verdict, learned)
 
     # --- epochs ---
 
@@ -307,14 +306,24 @@ class _Search:
             "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
         }
 
-    def _failure(self) -> str:
-        history = self.run.history
-        cost = self.strategy.cost(history) if history else None
+    def _judge(self) -> tuple[str, bool]:
+        """Return the verdict, and False if the search learned nothing."""
+        history, strategy, metric = self.run.history, self.strategy, self.objective.metric
+        if not history:
+            return strategy.verdict(history), True
+        figures = strategy.judged_figures(history)
+        if tasks := figures.get("tasks"):
+            unlearned = self.objective.unlearned(figures)
+            said = [explain_tasks(unlearned, len(tasks)), strategy.verdict(history)]
+            return " ".join(filter(None, said[: 1 if len(unlearned) == len(tasks) else 2])), len(unlearned) < len(tasks)
         losses = [line["training_loss"] for line in history]
-        strategy, metric = self.strategy, self.objective.metric
-        return explain_failure(cost, self.judged_against, metric, losses, strategy.judged_on, strategy.longer)
+        failure = explain_failure(
+            strategy.cost(history), self.judged_against, metric, losses, strategy.judged_on, strategy.longer
+        )
+        return failure or strategy.verdict(history), not failure
 
     def _write_genotype(self) -> Genotype:
+        verdict, _ = self._judge()
         origin: JSON = {
             "method": self.strategy.method(self.config),
             "corpus": self.objective.name,
@@ -322,7 +331,7 @@ class _Search:
             "settings": self.config.portable(),
             "date": datetime.date.today().isoformat(),
             "figures": self._figures(),
-            **({"verdict": verdict} if (verdict := self._failure() or self.strategy.verdict(self.run.history)) else {}),
+            **({"verdict": verdict} if verdict else {}),
             "flair_nas": __version__,
         }
         genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)

@@ -16,11 +16,13 @@ from flair_nas import load_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.perplexity import PERPLEXITY
+from flair_nas.runs.metric import Guess
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.build import make_objective
 from flair_nas.search.continual import carried, grams, matrices, overlaps, sparsity
 from flair_nas.search.flair_config import ClassificationSearchConfig, TaggingSearchConfig
 from flair_nas.search.forgetting import TaskFigures, evaluate_stages
+from flair_nas.search.objectives.flair_model import FlairObjective
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.strategies.retrained import Retrained
 from flair_nas.search.trainer import SearchResult, search_genotype
@@ -170,7 +172,13 @@ def test_a_stage_goes_on_where_it_stopped(kind: str, first: Path, corpora: list[
     assert moved.genotype == whole.genotype
 
 
-def test_what_is_lost(first: Path, corpora: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_lost(
+    first: Path,
+    corpora: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     second = run(corpora[1], tmp_path / "second", after=str(first), learning_rate=2.0)
     tasks = list(evaluate_stages([first, second.out]))
     assert [len(task.values) for task in tasks] == [2, 1]
@@ -187,6 +195,13 @@ def test_what_is_lost(first: Path, corpora: list[str], tmp_path: Path, capsys: p
     assert main(["forgetting", "-q", str(first), str(second.out), "--part", "test"]) == 0
     found = capsys.readouterr().out
     assert found.count("\n| ") == 3 and "mean forgetting of the first 1: " in found
+    assert "learned nothing" not in found
+    guess = Guess("empty", "finding nothing", -101.0)
+    monkeypatch.setattr(FlairObjective, "guess", lambda *_: guess)
+    assert main(["forgetting", "-q", str(first), str(second.out)]) == 1
+    *_, said, last = capsys.readouterr().out.splitlines()
+    for line, stage in ((said, first), (last, second.out)):
+        assert line.startswith(f"{stage} learned nothing: its valid F1 is ") and "finding nothing is 101.00" in line
     assert main(["forgetting", "-q", str(first)]) == 2
     assert "at least two searches are needed" in capsys.readouterr().err
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ from small_tagging import write_corpus
 from flair_nas import load_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
+from flair_nas.runs.metric import Guess
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.bilevel import first_order
+from flair_nas.search.objectives.flair_model import FlairObjective
 from flair_nas.search.objectives.several import SeveralObjective, build, read
+from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.search.trainer import SearchResult, search_genotype
@@ -278,3 +282,35 @@ def test_what_is_wrong_with_the_data_of_a_task_names_it(tasks: list[dict[str, An
         objective_of(config)
     with pytest.raises(FlairNasError, match=r"cannot read this file of settings"):
         settings([str(tmp_path / "none.yaml"), tasks[1]])
+
+
+# --- tasks on which nothing was learned ---
+
+
+def surpass(monkeypatch: pytest.MonkeyPatch, prose: float, names: float) -> None:
+    """Let the tasks have these costs to surpass."""
+    monkeypatch.setattr(TextObjective, "guess", lambda *_: Guess("unigram", "word frequencies", prose))
+    monkeypatch.setattr(FlairObjective, "guess", lambda *_: Guess("empty", "finding nothing", names))
+
+
+@pytest.mark.parametrize("kind", ["gradient", "local-search", "random-shared"])
+def test_a_search_says_on_which_tasks_it_learned_nothing(
+    kind: str, tasks: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surpass(monkeypatch, prose=0.0, names=-101.0)
+    found = run(tasks, tmp_path / "none", **STRATEGIES[kind])
+    assert not found.learned
+    assert re.fullmatch(
+        r"This search learned nothing: prose's valid perplexity is [\d.]+, that of word frequencies is 1\.0; "
+        r"names's valid F1 is [\d.]+, that of finding nothing is 101\.00\. Give it more --epochs, or another "
+        r"learning_rate or a smaller batch_size in the file of a task\. Its genotype is arbitrary\.",
+        found.verdict,
+    )
+    assert load_genotype(str(tmp_path / "none")).origin["verdict"] == found.verdict
+    assert run(tasks, tmp_path / "none", **STRATEGIES[kind]).verdict == found.verdict  # it is read again
+    surpass(monkeypatch, prose=99.0, names=-101.0)
+    some = run(tasks, tmp_path / "none", **STRATEGIES[kind])
+    assert some.learned and some.verdict.startswith("This search learned nothing on 1 of 2 tasks: names's valid F1 is ")
+    assert "Its genotype rests on the others. " in some.verdict  # and what the strategy says
+    surpass(monkeypatch, prose=99.0, names=1.0)
+    assert "learned nothing" not in run(tasks, tmp_path / "none", **STRATEGIES[kind]).verdict

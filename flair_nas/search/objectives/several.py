@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.metric import Evaluation, Guess, Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
+from flair_nas.search.health import fall_short
 from flair_nas.search.perturbation import sum_segment_losses
 from flair_nas.search.processes import make_reduce
 from flair_nas.search.protocols import JSON, BatchPart, Data, Objective
@@ -231,6 +232,16 @@ class SeveralObjective(Objective):
     def figures(self) -> JSON:
         """Return loss and metric of each task."""
         return {"tasks": dict(self.figures_of)}
+
+    def unlearned(self, figures: JSON) -> list[str]:
+        """Return a clause for each task that is no better than its guess."""
+        clauses = []
+        for name, objective in zip(self.names, self.objectives):
+            metric = objective.metric
+            loss, value = (figures["tasks"][name][key] for key in ("valid_loss", metric.key))
+            cost = math.inf if loss is None or value is None else metric.cost(Evaluation(loss, value))
+            clauses.append(fall_short(cost, objective.guess(), metric, f"{name}'s valid"))
+        return [*filter(None, clauses)]
 
     def evaluation_seconds(self) -> float:
         """Measure the evaluation of each task."""

@@ -68,6 +68,7 @@ class Candidates(Strategy):
         self.supernet, self.samples = objective.supernet, config.samples
         self.model_optimizer = ModelOptimizer(objective, config, reduce)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
+        self.best_figures: JSON = {}  # those of the objective for the best candidate so far
         self.finished = False
         self.steps_done = 0
 
@@ -82,11 +83,18 @@ class Candidates(Strategy):
         if self.reduce is not None:  # all processes go on alike
             self.reduce([shared := torch.tensor(cost, dtype=torch.float64)])
             cost = float(shared)
-        return math.inf if math.isnan(cost) else cost
+        cost = math.inf if math.isnan(cost) else cost
+        if cost <= min(self.scores.values(), default=math.inf):
+            self.best_figures = self.objective.figures()
+        return cost
 
     def cost(self, history: Sequence[JSON]) -> float | None:
         """Return the cost of the best candidate, once all are compared."""
         return min(self._compared_scores()) if self.finished else None
+
+    def judged_figures(self, history: Sequence[JSON]) -> JSON:
+        """Return the objective's figures of the best candidate, once all are compared."""
+        return self.best_figures if self.finished else {}
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best candidate, once all are compared."""
@@ -117,12 +125,14 @@ class Candidates(Strategy):
 
     def state_dict(self) -> JSON:
         """Return scores and progress."""
-        return {"scores": dict(self.scores), "steps_done": self.steps_done, "finished": self.finished}
+        kept = {"scores": dict(self.scores), "best_figures": self.best_figures}
+        return {**kept, "steps_done": self.steps_done, "finished": self.finished}
 
     def load_state_dict(self, state: JSON) -> None:
         """Restore scores and progress."""
         self.scores, self.steps_done = dict(state["scores"]), state["steps_done"]
-        self.finished = state.get("finished", False)  # older searches did not keep it
+        self.finished = state.get("finished", False)  # older searches kept neither
+        self.best_figures = state.get("best_figures", {})
 
 
 class TrainedCandidates(Candidates):

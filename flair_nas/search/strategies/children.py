@@ -19,8 +19,6 @@ from flair_nas.search.protocols import JSON, Objective, StepFigures
 from flair_nas.search.strategies.candidates import TrainedCandidates, draw
 from flair_nas.settings.fields import changed
 
-ENOUGH = 16
-"""Children from which on a search was ahead of random cells (docs/arena.md)."""
 TRIES = 10
 """Draws of a child at most, until it is one that was not trained before."""
 
@@ -32,6 +30,7 @@ class ChildSearch(TrainedCandidates):
         FlairNasError: fewer steps than a child takes.
     """
 
+    enough: int  # children from which on it was ahead of random cells (docs/arena.md)
     finishing = "scoring each child"
     longer = "Give each child more steps by a larger --child-steps, and as many children by more --epochs."
 
@@ -66,11 +65,11 @@ class ChildSearch(TrainedCandidates):
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best child, and on too few children."""
-        if not self.finished or len(self.scores) >= ENOUGH:
+        if not self.finished or len(self.scores) >= self.enough:
             return super().verdict(history)
         few = (
-            f"{len(self.scores)} children were trained; with fewer than {ENOUGH}, random cells do as well: give it "
-            "more --epochs or a smaller --child-steps"
+            f"{len(self.scores)} children were trained; with fewer than {self.enough}, {self.config.strategy} was not "
+            "ahead of random cells: give it more --epochs or a smaller --child-steps"
         )
         return "; ".join(filter(None, (few, super().verdict(history))))
 
@@ -177,6 +176,8 @@ class Evolution(ChildSearch):
         FlairNasError: fewer steps than the first population takes.
     """
 
+    enough = 32
+
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
         """Return a sentence for tournaments and hurdles that cannot be, and for what `ChildSearch` refuses."""
@@ -253,6 +254,8 @@ class LocalSearch(ChildSearch):
 
     It is the baseline of White et al. (UAI 2021), with moves to the first better neighbour.
     """
+
+    enough = 16
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
