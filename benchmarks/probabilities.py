@@ -11,6 +11,9 @@ A trial makes two layers from what the runs of a column found in each sentence o
   seeds differ by unlike amounts. The difference that they have over all sentences is taken off.
 
 Each trial counts for both layers. P(better) should be 0.95 or more in 5 %, and print as 1.00 in 0.5 %.
+
+Besides, seeds are drawn from normal distributions, for all pairs of 2 to 10 seeds, without any error of sentences:
+both layers vary equally, or that with fewer seeds twice as much, or half as much.
 """
 
 import argparse
@@ -22,7 +25,7 @@ import numpy as np
 from fill import kept
 
 from flair_nas.experiments.counts import unpack_counts
-from flair_nas.experiments.statistics import compare
+from flair_nas.experiments.statistics import combine_errors, compare, mean_errors
 from flair_nas.experiments.tasks import TASKS
 
 TABLES = Path(__file__).parent / "results" / "tables"
@@ -30,6 +33,7 @@ RESULTS = Path(__file__).parent / "results" / "probabilities.json"
 SEEDS = ((2, 2), (3, 3), (5, 5), (8, 8), (2, 5), (3, 6))
 WAYS = ("dealt", "one layer", "level layers")
 LIMITS = {"0.95": 0.95, "1.00": 0.995}
+NORMAL_TRIALS, MOST_SEEDS, SPREADS = 20_000, 10, (1.0, 2.0, 0.5)
 LEAST_RUNS = 3  # of a row, to know how its seeds differ
 
 
@@ -93,6 +97,37 @@ def shares(trials: int) -> dict[str, Any]:
     return found
 
 
+def normal(trials: int) -> dict[str, list[float]]:
+    """Return the percentage of 0.95 or more by numbers of normal seeds, for each spread of the fewer."""
+    draw, found = np.random.default_rng(0), {}
+    for few in range(2, MOST_SEEDS + 1):
+        for many in range(few, MOST_SEEDS + 1):
+            found[f"{few} and {many}"] = [_percent_sure(few, many, spread, trials, draw) for spread in SPREADS]
+        print(few, json.dumps(found[f"{few} and {many}"]), flush=True)
+    return found
+
+
+def _percent_sure(few: int, many: int, spread: float, trials: int, draw: np.random.Generator) -> float:
+    one, other = draw.normal(0, spread, (trials, few)), draw.normal(0, 1, (trials, many))
+    values, spreads = one.mean(1) - other.mean(1), zip(one.var(1, ddof=1), other.var(1, ddof=1))
+    errors = (mean_errors([(float(a), few), (float(b), many)]) for a, b in spreads)
+    found = np.array([combine_errors(value, parts).probability for value, parts in zip(values, errors)])
+    return round(100 * float(np.mean([found >= LIMITS["0.95"], 1 - found >= LIMITS["0.95"]])), 1)
+
+
+def normal_table() -> str:
+    """Return the kept percentages of normal seeds."""
+    kept_shares = json.loads(RESULTS.read_text())
+    many = range(2, MOST_SEEDS + 1)
+    lines = [f"| seeds | {' | '.join(map(str, many))} |", "| --- |" + " --- |" * len(many)]
+    for few in many:
+        cells = [kept_shares["normal"].get(f"{few} and {number}") for number in many]
+        lines.append(f"| {few} | {' | '.join(', '.join(map(str, cell)) if cell else '' for cell in cells)} |")
+    trials = 2 * kept_shares["normal_trials"]
+    words = "both layers vary equally, that with fewer seeds twice as much, half as much"
+    return "\n".join([*lines, "", f"Percentages of {trials:,}: {words}."])
+
+
 def table() -> str:
     """Return the kept percentages as a table for each limit."""
     kept_shares = json.loads(RESULTS.read_text())
@@ -134,7 +169,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=400, help="of each way and numbers of seeds (400)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the figures are kept")
     arguments = parser.parse_args()
-    kept_shares = {"trials": arguments.trials, "columns": shares(arguments.trials)}
+    kept_shares = {"normal_trials": NORMAL_TRIALS, "normal": normal(NORMAL_TRIALS)}
+    kept_shares |= {"trials": arguments.trials, "columns": shares(arguments.trials)}
     arguments.out.write_text(json.dumps(kept_shares, indent=1) + "\n")
 
 

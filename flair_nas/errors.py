@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -47,6 +48,11 @@ def did_you_mean(text: str, names: Iterable[str] | Mapping[str, str], count: int
 
 def _initials(name: str) -> str:
     return "".join(word[:1] for word in name.replace("_", "-").split("-"))
+
+
+def as_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, HTML and cells of tables included."""
+    return re.sub(r"[\\`<>&|*]", r"\\\g<0>", text)
 
 
 def listed(texts: Sequence[str], most: int = 20) -> str:

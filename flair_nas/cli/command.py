@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from flair_nas.cli.charlm import add_parser as add_charlm
 from flair_nas.cli.forgetting import add_parser as add_forgetting
@@ -27,7 +27,14 @@ EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect),
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with a suggestion for a word that is close to a known one."""
+    """A parser whose errors are one line, with a suggestion for a word that is close to a known one.
+
+    A dash before a digit begins a value, such as -5m, which its setting then refuses by name; no flag begins so.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
         choice = re.fullmatch(r"argument \w+: invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL)

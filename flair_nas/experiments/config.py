@@ -26,7 +26,7 @@ def format_time(seconds: float) -> str:
 
 def check_time(text: str) -> str:
     """Return what is wrong with a time, or an empty string."""
-    return "" if parse_time(text) else "must be a time with its unit, such as 90m, 2h or 1.5h"
+    return "" if parse_time(text) else "must be a time above 0 with its unit, such as 90m, 2h or 1.5h"
 
 
 @dataclass

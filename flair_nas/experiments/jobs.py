@@ -6,7 +6,7 @@ import concurrent.futures
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +39,15 @@ class Outcome(NamedTuple):
     job: Job
     result: Any
     error: BaseException | None
+
+
+def run_here(jobs: Sequence[Job]) -> Iterator[Outcome]:
+    """Run jobs in this process, which has loaded already what another would have to load."""
+    for job in jobs:
+        try:
+            yield Outcome(job, job.work(*job.arguments), None)
+        except Exception as error:
+            yield Outcome(job, None, error)
 
 
 class ProcessDiedError(Exception):

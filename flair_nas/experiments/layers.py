@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.tasks import TASKS, Settings
-from flair_nas.experiments.worker_setup import be_quiet, time_ratio
+from flair_nas.experiments.worker_setup import time_ratio
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.library.named import LAYER_NAMES
 
@@ -42,7 +42,6 @@ def time_layers(task: str, layers: Sequence[Settings], other: Settings) -> list[
         layers: settings of a run with each layer, on the same data.
         other: settings of a run with the layer that they are compared with.
     """
-    be_quiet()
     make_step = TASKS[task].work.stepper(other)
     reference = make_step(other)
     ratios: list[float | None] = []

@@ -64,7 +64,17 @@ class Ledger:
         return self._earlier + (0.0 if self._begun is None else time.perf_counter() - self._begun)
 
     def begin(self, budget: str) -> None:
-        """Start the clock; forget the plan of another budget, and the failures that are tried again."""
+        """Start the clock; forget the plan of another budget, and the failures that are tried again.
+
+        Raises:
+            FlairNasError: the file is missing beside trainings, so the time that is spent is unknown.
+        """
+        trained = self.path.parent / "runs"
+        if not self.path.exists() and trained.is_dir() and any(trained.iterdir()):
+            raise FlairNasError(
+                f"{self.path} is missing, so the time and the results of {trained} are unknown. Restore it, delete "
+                f"{trained} to begin anew, or choose another folder"
+            )
         self._begun = time.perf_counter()
         before = self.plan.get("budget")
         if before is None or parse_time(before) != parse_time(budget):

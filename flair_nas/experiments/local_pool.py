@@ -157,6 +157,7 @@ def _begin(threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
     tqdm.set_lock(threading.RLock())  # its own is a semaphore, too, which Python misses after a process was killed
+    logging.disable(logging.WARNING)  # the main process has logged the rest
     import torch
 
     torch.set_num_threads(threads)

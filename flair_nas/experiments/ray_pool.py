@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -72,4 +73,5 @@ class RayPool(Pool):
 
 
 def _work(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    logging.disable(logging.WARNING)  # the main process has logged the rest
     return work(*arguments)

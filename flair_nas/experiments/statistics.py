@@ -56,7 +56,7 @@ def compare(seeds: Sequence[Counts], others: Sequence[Counts], score: Score, bet
         score: function from counts to the metric, such as `f1`.
         better: 1, or -1 if a lower figure is better.
     """
-    value, own, parts = 0.0, 0.0, []
+    value, own, spreads = 0.0, 0.0, []
     effects = np.zeros(len(seeds[0]))  # [sentences]
     for sign, layer in ((better, seeds), (-better, others)):
         count = len(layer)
@@ -66,9 +66,25 @@ def compare(seeds: Sequence[Counts], others: Sequence[Counts], score: Score, bet
             value += sign * float(figures.mean())
             effects += sign * by_seed.mean(0)
         if count > 1:
-            parts.append((float(figures.var(ddof=1)) / count, count - 1.0))
+            spreads.append((float(figures.var(ddof=1)), count))
             own += float(by_seed.var(0, ddof=1).sum()) / count
-    return combine_errors(value, [*parts, (max(0.0, float(effects @ effects) - own), len(effects) - 1.0)])
+    sentences = (max(0.0, float(effects @ effects) - own), len(effects) - 1.0)
+    return combine_errors(value, [*mean_errors(spreads), sentences])
+
+
+def mean_errors(spreads: Sequence[tuple[float, int]]) -> list[tuple[float, float]]:
+    """Return variance and degrees of freedom of each layer's mean, from its variance over a number of seeds.
+
+    If one layer has fewer seeds, these may be alike by chance. The error is then at least that of the pooled variance,
+    and the fewest seeds give the degrees of freedom. At equal numbers this is Welch's test.
+    """
+    if not spreads:
+        return []
+    own = math.fsum(variance / count for variance, count in spreads)
+    freedoms = [count - 1 for _, count in spreads]
+    pooled = math.fsum(variance * (count - 1) for variance, count in spreads) / sum(freedoms)
+    scale = max(1.0, pooled * math.fsum(1 / count for _, count in spreads) / own) if own else 1.0
+    return [(scale * variance / count, float(min(freedoms))) for variance, count in spreads]
 
 
 def _jackknife(counts: Counts, score: Score) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -16,7 +16,7 @@ from torch import nn
 
 from flair_nas.experiments.counts import count_file, count_unseen, pack_counts
 from flair_nas.experiments.tasks import Settings
-from flair_nas.experiments.worker_setup import be_quiet, read_history, time_steps, train_step
+from flair_nas.experiments.worker_setup import read_history, time_steps, train_step
 from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.device import choose_device
@@ -32,10 +32,13 @@ _CORPUS_SETTINGS = tuple(get_kinds(CorpusSettings))
 
 
 def read(settings: Settings) -> Any:
-    """Return the corpus."""
+    """Return the corpus, on whose dev part layers can be compared."""
+    from flair_nas.tagging.data.corpora import check_labelled
     from flair_nas.tagging.training import load_corpus_of
 
-    return load_corpus_of(TaggerConfig(**{name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
+    data = load_corpus_of(TaggerConfig(**{name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
+    check_labelled(data)
+    return data
 
 
 @functools.lru_cache(maxsize=1)
@@ -125,7 +128,6 @@ def estimate(settings: Settings) -> dict[str, Any]:
     from flair_nas.tagging.data.frozen_embeddings import frozen_members, is_kept
     from flair_nas.tagging.training import build_tagger
 
-    be_quiet()
     config, data = TaggerConfig(**settings), _corpus(settings)
     if config.device is not None:
         flair.device = choose_device(config.device)
@@ -184,7 +186,6 @@ def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
     """Train a tagger; see `TaskModule`."""
     from flair_nas.tagging.training import train_taggers  # loads Flair, which then may be told to be quiet
 
-    be_quiet()
     config = TaggerConfig(**settings)
     data, place = _corpus(settings), Path(folder) / f"seed-{config.seeds[0]}"
     forget_peak_memory()
@@ -234,7 +235,6 @@ def search(settings: Settings, folder: str) -> dict[str, Any]:
     from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair, which then may be told to be quiet
     from flair_nas.search.trainer import search_genotype
 
-    be_quiet()
     config = TaggingSearchConfig(**{**settings, "storage": "disk"})
     result = search_genotype(config, folder, text=_corpus(settings), progress=False)
     return {"genotype": to_layer_spec(result.genotype)}

@@ -15,7 +15,7 @@ import torch
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.counts import pack_counts
 from flair_nas.experiments.tasks import Settings
-from flair_nas.experiments.worker_setup import be_quiet, read_history, time_steps, train_step
+from flair_nas.experiments.worker_setup import read_history, time_steps, train_step
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import (
@@ -90,7 +90,6 @@ def _build_stepped(settings: Settings, data: TextCorpus) -> tuple[LanguageModel,
 
 def estimate(settings: Settings) -> dict[str, Any]:
     """Time a few segments; see `TaskModule`."""
-    be_quiet()
     config, data = LanguageModelConfig(**settings), read(settings)
     model, step = _build_stepped(settings, data)  # the first one also loads much of torch
     started = time.perf_counter()
@@ -120,7 +119,6 @@ def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
     """Train a language model; see `TaskModule`."""
     from flair_nas.language_model.training import train_language_model
 
-    be_quiet()
     config, data = LanguageModelConfig(**settings), read(settings)
     forget_peak_memory()
     started = time.perf_counter()
@@ -164,7 +162,6 @@ def search(settings: Settings, folder: str) -> dict[str, Any]:
     from flair_nas.search.config import SearchConfig
     from flair_nas.search.trainer import search_genotype
 
-    be_quiet()
     return {"genotype": to_layer_spec(search_genotype(SearchConfig(**settings), folder, progress=False).genotype)}
 
 

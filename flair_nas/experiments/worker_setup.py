@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import statistics
 import time
 from collections.abc import Callable
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
 
 
 _ROUNDS = 15  # their median counts, as other work may slow one of two steps
-
-
-def be_quiet() -> None:
-    """Log errors alone in this process, as the main process has logged the rest."""
-    logging.getLogger("flair").setLevel("ERROR")
-    logging.getLogger("flair_nas").setLevel("ERROR")
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:

@@ -43,20 +43,31 @@ def describe_selection(run: RunFolder, detail: Detail) -> Section:
 
 
 def _add_answer(section: Section, run: RunFolder, spent: str) -> None:
-    """Add the paragraphs of report.md above its code and table, and the table folded."""
+    """Add the paragraphs and tables of report.md without its code; the last table, of all candidates, is folded."""
     try:
         report = read_file(run.folder / "report.md", _MAX_BYTES).decode()
     except (OSError, ValueError):
         section.add(f"There is no report.md: the selection still runs, or was stopped. {spent} are spent.", "remark")
         return
-    for paragraph in re.split(r"\n\||\n```", report)[0].split("\n\n"):
-        text = re.sub(r"\*\*|`", "", paragraph.strip())
-        if text and not text.startswith("#") and not text.endswith(":"):
-            section.add(text, "verdict" if "**" in paragraph else "")
-    lines = [line for line in report.splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    if len(cells) > 2:
-        section.parts.append(f"<details><summary>All candidates</summary>{table(cells[2:], cells[0])}</details>")
+    blocks = re.sub(r"^```.*?^```", "", report, flags=re.MULTILINE | re.DOTALL).split("\n\n")
+    tables = [block for block in blocks if block.lstrip().startswith("|")]
+    for block in blocks:
+        text = block.strip()
+        if text.startswith("|"):
+            cells = [[_as_text(cell) for cell in re.split(r" \| ", line.strip("| "))] for line in text.splitlines()]
+            rows = table(cells[2:], cells[0])
+            folded = f"<details><summary>All candidates</summary>{rows}</details>"
+            section.parts.append(folded if block is tables[-1] else rows)
+        elif text.startswith("- "):
+            for line in text.splitlines():
+                section.add(_as_text(line.removeprefix("- ")), "remark")
+        elif text and not text.startswith(("#", "![")) and not text.endswith(":"):
+            section.add(_as_text(text), "verdict" if text.startswith("**") else "")
+
+
+def _as_text(markdown: str) -> str:
+    """Return a paragraph or cell of report.md without its marks."""
+    return re.sub(r"\\([\\`<>&|*])", r"\1", re.sub(r"(?<!\\)(\*\*|`)", "", markdown)).strip()
 
 
 def _find_finalists(ledger: Ledger) -> list[str]:
@@ -82,13 +93,16 @@ def _draw_rungs(
     rows = [(f"{place}", f"{rung}", f"{count}") for place, (rung, count) in enumerate(zip(rungs, reached), start=1)]
     section.parts.append(table(rows, ("rung", "epochs", "candidates that reached it")))
     ordered = sorted(firsts, key=lambda name: name in finalists)  # the last is drawn on top
-    colours = dict(zip(finalists, (COLOURS[1], COLOURS[0])))
+    others = [name for name in ordered if name not in finalists]
+    few = len(others) <= len(COLOURS) - 3  # two are of the finalists, and grey is for many
+    colours = dict(zip(others, COLOURS[2:])) if few else {}
+    colours |= dict(zip(finalists, (COLOURS[1], COLOURS[0])))
     curves = {}
     for key in ("dev", "dev_loss"):
         curves[key] = [
             Curve(
                 _shorten(name), range(1, len(firsts[name][key]) + 1), firsts[name][key],
-                colours.get(name, COLOURS[7]), named=name in colours or len(firsts) <= 6,
+                colours.get(name, COLOURS[-1]), named=name in colours,
             )
             for name in ordered
         ]  # fmt: skip

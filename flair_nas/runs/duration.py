@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 
 def duration(seconds: float) -> str:
-    """Format a duration as seconds, minutes, or hours and minutes."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = math.ceil(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    """Format a duration by its two largest units, so that time spent and a limit can be compared."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 2:
+        return f"{round(seconds)} s"
+    if minutes < 10:
+        return f"{minutes} min" + f" {rest} s" * bool(rest)
+    hours, rest = divmod(round(seconds / 60), 60)
+    return f"{60 * hours + rest} min" if hours < 2 else f"{hours} h" + f" {rest} min" * bool(rest)

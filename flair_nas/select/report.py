@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.drawing.charts import Point
+from flair_nas.errors import as_markdown
 from flair_nas.experiments.config import format_time, parse_time
 from flair_nas.experiments.counts import unpack_counts
 from flair_nas.experiments.ledger import Ledger, Run
@@ -57,8 +58,8 @@ class Answer:
 
     @property
     def is_sure(self) -> bool:
-        """True if the winner is better with a probability of 0.95."""
-        return self.probability is not None and self.probability >= _SURE
+        """True if the winner is better with a probability of 0.95, over several seeds."""
+        return self.seeds > 1 and self.probability is not None and self.probability >= _SURE
 
 
 def make_answer(
@@ -84,48 +85,88 @@ def make_answer(
     return Answer(part, seeds, scored[1], scored[0], gain.interval(), gain.probability, fresh)
 
 
+def recommend(answer: Answer, config: SelectSettings) -> Candidate:
+    """Return the candidate to use: the baseline, unless another one is surely better or alone works."""
+    take = answer.other is None or answer.is_sure or is_baseline(answer.winner.candidate.layer, config)
+    return (answer.winner if take else answer.other or answer.winner).candidate
+
+
 # --- in words ---
 
 
-def format_answer(answer: Answer, config: SelectSettings) -> str:
-    """Return the answer as a paragraph."""
-    winner, other, task = answer.winner, answer.other, config.task
-    words = [
-        f"**{_verdict(answer, config)}** {_name(winner.candidate)}: its {task.title} on {answer.part} is "
-        f"{winner.figure:.2f} (95 %: {_range(winner.interval)}; "
-        f"{answer.seeds} {'fresh ' * answer.fresh}seed{'s' * (answer.seeds > 1)})."
-    ]
-    if other is None:
-        words.append("Nothing else came to the end to compare it with.")
-    else:
-        assert answer.interval is not None
-        gain, name = task.gain(winner.figure, other.figure), winner.candidate.layer.name
-        lead = f"{name} is {'better' if gain > 0 else 'worse'} by {abs(gain):.2f}"
+def summarize_answer(answer: Answer, config: SelectSettings) -> str:
+    """Return the answer in one sentence."""
+    winner, best = answer.winner, recommend(answer, config).layer.name
+    keep = f"Keep {best}"
+    if answer.found_nothing:
+        return f"Undecided: no layer has learnt anything, as {config.task.title} is 0 everywhere."
+    if answer.other is None:
+        alone = is_baseline(winner.candidate.layer, config)
+        return f"{keep}: no other layer came to the end." if alone else f"Take {best}: {config.rnn} has failed."
+    if answer.seeds == 1:
+        return f"Undecided, so keep {best}: one seed of each does not tell which layer is better."
+    lead = abs(winner.figure - answer.other.figure)
+    if is_baseline(winner.candidate.layer, config):
+        return f"{keep}: {answer.other.candidate.layer.name}, the best of the others, is not ahead."
+    words = f"by {lead:.2f} {config.task.title}, with a probability of {answer.probability:.2f}"
+    if answer.is_sure:
+        return f"Take {best}: it is better than {config.rnn} {words}."
+    return f"{keep}: {winner.candidate.layer.name} is ahead {words}, where {_SURE} would be sure."
+
+
+def _finalists(answer: Answer, config: SelectSettings) -> list[Scored]:
+    """Return the layers of the answer, the baseline first."""
+    both = [scored for scored in (answer.winner, answer.other) if scored]
+    return sorted(both, key=lambda scored: not is_baseline(scored.candidate.layer, config))
+
+
+def _answer_table(answer: Answer, ledger: Ledger, config: SelectSettings) -> list[str]:
+    """Return the layers of the answer as a small table."""
+    head = f"| layer | H | rate | {config.task.title} on {answer.part} | 95 % | P(better) | s / epoch | weights | MB |"
+    lines = [head, "| --- " * 9 + "|"]
+    for scored in _finalists(answer, config):
+        layer, chance = scored.candidate.layer, "-"
+        if answer.probability is not None and not answer.found_nothing and not is_baseline(layer, config):
+            chance = f"{answer.probability if scored is answer.winner else 1 - answer.probability:.2f}"
+        start = scored.candidate.run(0)[:-1]
+        runs = [run for name, run in ledger.runs.items() if name.startswith(start) and "error" not in run]
+        cells = (
+            *(as_markdown(layer.name), str(layer.hidden_size), f"{scored.candidate.learning_rate:g}"),
+            *(f"{scored.figure:.2f}", _range(scored.interval), chance, f"{epoch_seconds(runs):.1f}"),
+            *(f"{runs[0]['parameters']:,}", f"{max(run['peak_memory_mb'] for run in runs):,.0f}"),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def explain_answer(answer: Answer, config: SelectSettings) -> str:
+    """Return how the figures of the answer are meant, and what would settle it."""
+    task, winner, words = config.task, answer.winner, list[str]()
+    judges = f"{answer.seeds} {'fresh ' * answer.fresh}seed{'s' * (answer.seeds > 1)}"
+    if answer.found_nothing:
+        return f"{suggest_longer_training(config)}."
+    if answer.interval is not None and answer.other is not None:
+        over = f"over {judges} and sentences" if answer.seeds > 1 else "over sentences alone, as there is one seed"
+        name, other = (as_markdown(scored.candidate.layer.name) for scored in (winner, answer.other))
+        gain = task.gain(winner.figure, answer.other.figure)
+        lead = f"{name} is {'better' if gain > 0 else 'worse'} than {other} by {abs(gain):.2f}"
         if f"{abs(gain):.2f}" == "0.00":
             lead = "They are level"
-        role = "the best of the others" if is_baseline(winner.candidate.layer, config) else "the baseline"
         words.append(
-            f"{_name(other.candidate)}, {role}, has {other.figure:.2f} (95 %: {_range(other.interval)}). {lead} "
-            f"(95 %, above zero where it is better: {_range(answer.interval)}); {_chance(answer, name, config)}."
+            f"P(better): how likely a layer is better than {as_markdown(config.rnn)}, {over}. {lead} "
+            f"(95 %, above zero where {name} is better: {_range(answer.interval)})."
         )
-    if answer.found_nothing:
-        words.append(f"{suggest_longer_training(config)}.")
+    else:
+        words.append(f"The figures are of {judges}.")
+    if flags := suggest_flags(answer, config):
+        words.append(f"To settle it, `--resume` once with `{flags}`, which adds seeds.")
     if answer.part != "test":
         words.append(f"There is no test part: these figures are of {answer.part}, which chose, and so too good.")
     wide = task.higher_is_better and winner.interval[1] - winner.interval[0] > _WIDE
-    if wide or (answer.seeds == 1 and other is None):
+    if wide or (answer.seeds == 1 and answer.other is None):
         why = "one seed" if answer.seeds == 1 else "so few seeds and sentences"
         words.append(f"With {why}, differences of several points are chance.")
     return " ".join(words)
-
-
-def summarize_answer(answer: Answer, config: SelectSettings) -> str:
-    """Return the answer in one line."""
-    winner, other, verdict = answer.winner, answer.other, _verdict(answer, config)
-    if answer.found_nothing:
-        return verdict
-    line = f"{verdict} {_name(winner.candidate)}, {config.task.title} {winner.figure:.2f} on {answer.part}"
-    return line if other is None else f"{line}; {_name(other.candidate)} has {other.figure:.2f}"
 
 
 def suggest_longer_training(config: SelectSettings) -> str:
@@ -147,43 +188,8 @@ def suggest_flags(answer: Answer, config: SelectSettings) -> str:
     return f"{seeds}--budget {format_time(2 * (parse_time(config.budget) or 0.0))}"
 
 
-def _verdict(answer: Answer, config: SelectSettings) -> str:
-    keep = is_baseline(answer.winner.candidate.layer, config)
-    if answer.found_nothing:
-        return "Undecided, as nothing was found."
-    if answer.probability is None:
-        return "Keep" if keep else "No other has worked:"
-    if answer.seeds == 1:
-        return "Undecided, as one seed of each does not tell which layer is better. Ahead so far:"
-    if keep:
-        return "Keep"
-    return "Take" if answer.is_sure else "Ahead, and that may be luck:"
-
-
-def _chance(answer: Answer, name: str, config: SelectSettings) -> str:
-    """Return how likely the winner is better, and what would settle it, in words."""
-    flags = suggest_flags(answer, config)
-    advice = f"keep {config.rnn}, or --resume once with {flags}, which adds seeds" if flags else "more seeds tell more"
-    if answer.seeds == 1:
-        return f"that is over sentences alone; {advice}"
-    words = f"over seeds and sentences, {name} is the better one with a probability of {answer.probability:.2f}"
-    return words if answer.is_sure else f"{words}, where {_SURE} would be sure; {advice}"
-
-
-def _name(candidate: Candidate) -> str:
-    size = f"hidden size {candidate.layer.hidden_size}"
-    return f"{candidate.layer.name} ({size}, learning rate {candidate.learning_rate:g})"
-
-
 def _range(interval: tuple[float, float]) -> str:
     return f"{interval[0]:.2f} to {interval[1]:.2f}"
-
-
-def _cost(candidate: Candidate, ledger: Ledger) -> str:
-    """Return time, size and memory of a candidate, in words."""
-    runs = [run for name, run in ledger.runs.items() if name.startswith(candidate.run(0)[:-1]) and "error" not in run]
-    second, memory = epoch_seconds(runs), max(run["peak_memory_mb"] for run in runs)
-    return f"{candidate.layer.name} takes {second:.1f} s an epoch, {runs[0]['parameters']:,} weights, {memory:,.0f} MB"
 
 
 def _rates(candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings) -> list[str]:
@@ -213,18 +219,21 @@ def format_report(
     config: SelectSettings,
     cautions: Sequence[str] = (),
 ) -> str:
-    """Return the answer, its cautions, how to use it, and a table of all candidates, as Markdown."""
-    task, winner = config.task, answer.winner.candidate
-    lines = [f"# Recurrent layers for {getattr(config, task.data)}", "", format_answer(answer, config), ""]
-    lines += [line for caution in cautions for line in (f"**Beware: {caution}.**", "")]
-    finalists = [scored.candidate for scored in (answer.winner, answer.other) if scored]
-    lines += ["; ".join(_cost(candidate, ledger) for candidate in finalists) + ".", ""]
+    """Return the answer, how to use it, its cautions, and a table of all candidates, as Markdown."""
+    task, best = config.task, recommend(answer, config)
+    lines = [f"# Recurrent layers for {as_markdown(str(getattr(config, task.data)))}", ""]
+    lines += [f"**{as_markdown(summarize_answer(answer, config))}**", "", *_answer_table(answer, ledger, config), ""]
+    lines += [explain_answer(answer, config), ""]
     lines += [] if answer.found_nothing else _rates(candidates, ledger, config)
     fresh = " Fresh seeds took no part in the choice of layers." * answer.fresh
-    spent = f"{duration(ledger.seconds)} of {config.budget}"
-    lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}.{fresh} {spent}."]
+    spent = f"{duration(ledger.seconds)} of {duration(parse_time(config.budget) or 0.0)}"
+    model = f"`model.pt` is the {task.model} of {as_markdown(best.layer.name)} at learning rate {best.learning_rate:g}"
+    lines += [f"{model}, of the seed best on {task.dev}.{fresh} Time: {spent}."]
+    if cautions:
+        lines += ["", "Beware:", "", *(f"- {as_markdown(caution)}." for caution in cautions)]
     if not answer.found_nothing:
-        lines += ["", *task.work.usage(winner.settings(config, config.seeds[0], config.epochs))]
+        lines += ["", *task.work.usage(best.settings(config, config.seeds[0], config.epochs))]
+    lines += ["", "## All candidates"]
     lines += [
         "",
         f"| layer | H | rate | seeds | epochs | least {task.dev} loss | best {task.dev} {task.title} | "
@@ -235,7 +244,7 @@ def format_report(
     if len(make_points(candidates, ledger, config)) > 1:
         lines += ["", f"![{task.title} on {task.dev} against seconds an epoch]({PICTURE})"]
     searches = {name: run for name, run in ledger.runs.items() if name.startswith("search-") and "error" in run}
-    lines += [line for name, run in searches.items() for line in ("", f"{name} failed: {run['error']}")]
+    lines += [line for name, run in searches.items() for line in ("", as_markdown(f"{name} failed: {run['error']}"))]
     return "\n".join(lines) + "\n"
 
 
@@ -258,12 +267,12 @@ def _row(
     candidate: Candidate, answer: Answer, ledger: Ledger, config: SelectSettings
 ) -> tuple[tuple[float, float, float], str]:
     """Return a row of the table, after the key that it is sorted by."""
-    task, layer = config.task, candidate.layer
+    task, layer, name = config.task, candidate.layer, as_markdown(candidate.layer.name)
     by_seed = {seed: ledger.runs.get(candidate.run(seed)) for seed in [*config.seeds, *config.fresh()]}
     good = [run for seed in config.seeds if (run := by_seed[seed]) and "error" not in run]
-    start = f"| {layer.name} | {layer.hidden_size} | {candidate.learning_rate:g} | "
+    start = f"| {name} | {layer.hidden_size} | {candidate.learning_rate:g} | "
     errors = [f"failed: {' '.join(run['error'].split())}" for run in by_seed.values() if run and "error" in run]
-    bad = "; ".join(errors)
+    bad = as_markdown("; ".join(errors))
     if not good:
         return (0.0, 0.0, 0.0), f"{start}{bad or 'not begun'} | | | | | | | |"
     dev = [task.best(run["dev"]) for run in good]
@@ -284,7 +293,8 @@ def _row(
 def shorten_report(report: str, rows: int = 10, named: Sequence[str] = ()) -> str:
     """Return a report with the first rows of its table alone, and those of the layers that are named."""
     lines = report.splitlines(keepends=True)
-    table = [number for number, line in enumerate(lines) if line.startswith("|")][2:]  # after its head
+    begin = max((number for number, line in enumerate(lines) if line.startswith("| ---")), default=0)  # the last table
+    table = [number for number in range(begin + 1, len(lines)) if lines[number].startswith("|")]
     dropped = [number for number in table[rows:] if lines[number].split(" | ")[0].removeprefix("| ") not in named]
     for number in dropped:
         lines[number] = ""

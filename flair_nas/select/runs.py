@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.jobs import Job, Pool
+from flair_nas.experiments.config import parse_time
+from flair_nas.experiments.jobs import Job, Pool, run_here
 from flair_nas.experiments.layers import identity
 from flair_nas.experiments.ledger import Ledger, Run
 from flair_nas.experiments.successive_halving import Rule
@@ -57,6 +58,7 @@ class Runs:
     usual: list[str]  # layers to compare if the settings name none
     estimates: list[Run] = field(default_factory=list)  # timed batches: the pace before anything is trained
     is_new: bool = False  # True once anything was trained
+    is_estimate: bool = False  # True if nothing will be trained, so that no process is worth its start
     is_prepared: bool = False  # True once the words of frozen embeddings are embedded
 
     @property
@@ -94,7 +96,8 @@ class Runs:
         if not jobs:
             return
         self.ledger.save()  # with the plan that the jobs follow
-        log.info("%s: %d runs, %s spent of %s", title, len(jobs), duration(self.ledger.seconds), self.config.budget)
+        spent, budget = duration(self.ledger.seconds), duration(parse_time(self.config.budget) or 0.0)
+        log.info("%s: %d runs, %s spent of %s", title, len(jobs), spent, budget)
         for done, outcome in enumerate(self.pool.run(jobs, may_begin), start=1):
             self.is_new = True
             if self.ledger.note(outcome):
@@ -120,7 +123,7 @@ class Runs:
             log.info("a few batches of %s tell what an epoch takes", " and ".join(c.layer.name for c in pair))
             work, seed = self.config.task.work, self.config.seeds[0]
             jobs = [Job(c.name, work.estimate, (c.settings(self.config, seed, 1),)) for c in pair]
-            outcomes = list(self.pool.run(jobs))
+            outcomes = list(run_here(jobs) if self.is_estimate else self.pool.run(jobs))
             self.estimates += [outcome.result for outcome in outcomes if outcome.error is None]
             if not self.estimates:
                 raise FlairNasError(f"no layer works: {outcomes[0].error}") from outcomes[0].error

@@ -26,6 +26,7 @@ from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import open_run
 from flair_nas.select.candidates import (
+    Candidate,
     Layer,
     list_usual_layers,
     make_candidates,
@@ -35,7 +36,7 @@ from flair_nas.select.candidates import (
 )
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
 from flair_nas.select.limit import drop_slow
-from flair_nas.select.report import PICTURE, Answer, format_report, make_answer, make_points
+from flair_nas.select.report import PICTURE, Answer, format_report, make_answer, make_points, recommend
 from flair_nas.select.runs import Runs
 from flair_nas.select.study import Study
 from flair_nas.settings.fields import check_config
@@ -52,6 +53,11 @@ class Selection:
     report: str  # answer and all figures, as Markdown
     out: Path  # folder of the selection
     config: SelectSettings  # settings, without what the budget had no time for
+
+    @property
+    def recommended(self) -> Candidate:
+        """Candidate to use, whose model is saved: the baseline, unless another one is surely better."""
+        return recommend(self.answer, self.config)
 
 
 def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = False) -> Selection:
@@ -107,6 +113,7 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
         ledger.begin(config.budget)
         ledger.check(work.fingerprint(work.read(config.one())))
         study = _make_study(config, ledger, pool, Path(empty))
+        study.runs.is_estimate = config.engine == "processes"  # machines of a cluster have another pace
         study.fit_settings()
         usual, runs, config = study.choose_usual(), study.runs, study.config
         names = dict.fromkeys(c.layer.name for c in runs.named(usual) if not runs.has_failed(c))
@@ -167,7 +174,7 @@ def _make_layers(study: Study, data: Any) -> list[Layer]:
 
 
 def _select(study: Study, layers: list[Layer]) -> Selection:
-    """Train and choose, write the report, and copy the winner's model of its best seed."""
+    """Train and choose, write the report, and copy the recommended model of its best seed."""
     runs, config, out = study.runs, study.config, study.runs.folder.parent
     cells = random_layers(config, study.count_random(layers))
     if (config.random or 0) * (1 + bool(config.gates)) > len(cells):
@@ -186,17 +193,17 @@ def _select(study: Study, layers: list[Layer]) -> Selection:
         log.info("%s is finished, so nothing was trained; %s", out, flags)
     scores = [[runs.run(candidate, seed) for seed in judges] for candidate in finalists]
     answer = make_answer(config.task, finalists, scores, judges, fresh=bool(fresh))
-    winner = answer.winner.candidate
-    best = min([*chose, *fresh], key=lambda seed: runs.cost(winner, seed, config.epochs))
+    kept = recommend(answer, config)
+    best = min([*chose, *fresh], key=lambda seed: runs.cost(kept, seed, config.epochs))
     report = format_report(answer, candidates, study.ledger, config, study.cautions)
     write_text(out / "report.md", report)
     if len(points := make_points(candidates, study.ledger, config)) > 1:
         labels = "seconds an epoch", f"{config.task.title} on {config.task.dev}"
         draw_seconds(points, out / PICTURE, labels, config.task.higher_is_better)
     study.ledger.save()
-    model = runs.folder / winner.run(best) / "model.pt"
+    model = runs.folder / kept.run(best) / "model.pt"
     if not model.exists():
-        again = "put the folder back, or delete ledger.json to train all anew"
+        again = f"put the folder back, or delete ledger.json and {runs.folder} to train all anew"
         raise FlairNasError(f"{model}, the model to keep, is missing; {again}")
     config.task.work.place(model, out)
     return Selection(answer, report, out, config)

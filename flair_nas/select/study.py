@@ -267,8 +267,8 @@ class Study:
 
     def judge(self, finalists: Sequence[Candidate]) -> list[int]:
         """Return the fresh seeds that have scored all finalists; none if there was no time for one."""
-        config, runs, left = self.config, self.runs, self.left
-        names = " and ".join(candidate.name for candidate in finalists)
+        config, runs, end = self.config, self.runs, _OVERTIME * self.budget
+        names, left = " and ".join(candidate.name for candidate in finalists), end - self.ledger.seconds
         counts = range(config.fresh_seeds, 0, -1)
         count = self.ledger.decide(
             f"{config.fresh_seeds} of {names}",
@@ -276,7 +276,7 @@ class Study:
             part="fresh",
         )
         title = f"{count_seeds(config.fresh()[:count], 'fresh ')} of {names}"
-        runs.train(self._judging(finalists, count), title, _OVERTIME * self.budget)
+        runs.train(self._judging(finalists, count), title, end)
         scored = self._scored(finalists, config.fresh())
         failed = {c.run(seed): seed for seed in config.fresh() for c in finalists if runs.has_failed(c, seed)}
         if failed:

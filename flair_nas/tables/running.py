@@ -81,6 +81,8 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
         running = _Running(run, pool, table)
         for text in dict.fromkeys(row.rnn for row in running.rows if row.rnn):
             warn_of_risks(text, LAYER_NAMES)
+        for column in table.columns:
+            running.read(column)  # a fault found here leaves no folder behind
         run.accept()
         write_text(run.folder / COPY, table_file(source).read_text(encoding="utf-8"))
         return table, running.ledger, running.run_all()
@@ -139,7 +141,7 @@ class _Running:
             jobs = (self._job(row, column, seed) for row in self.rows for seed in seeds)
             if not self._is_spent() and not all(map(self._is_done, jobs)):
                 settings = run_settings(self.rows[0], self._placed(column), "lstm")
-                TASKS[column.task].work.prepare(settings, self._read(column), progress=False)
+                TASKS[column.task].work.prepare(settings, self.read(column), progress=False)
 
     def _is_spent(self) -> bool:
         limit = parse_time(self.config.budget) if self.config.budget else None
@@ -225,9 +227,9 @@ class _Running:
 
     def _fingerprint(self, column: Column) -> str:
         """Return the fingerprint of a column's data."""
-        return TASKS[column.task].work.fingerprint(self._read(column))
+        return TASKS[column.task].work.fingerprint(self.read(column))
 
-    def _read(self, column: Column) -> Any:
+    def read(self, column: Column) -> Any:
         """Return the data of a column, read once."""
         if column.name not in self.data:
             self.data[column.name] = TASKS[column.task].work.read(self._placed(column).settings)

@@ -50,6 +50,8 @@ def make_grid(table: Table, ledger: Ledger) -> Grid:
         add("weights", [f"{cell[0]['parameters']:,}" if cell else "-" for cell in good])
         add("s / epoch", [f"{epoch_seconds(cell):.1f}" if cell else "-" for cell in good])
         add("MB", [f"{max(run['peak_memory_mb'] for run in cell):,.0f}" if cell else "-" for cell in good])
+        zeros = [row.name for row, values in zip(table.rows, figures) if values and not any(values)]
+        remarks += [f"Nothing was learnt on {column.name} by {', '.join(zeros)}: train longer."] * bool(zeros)
         remarks += [_describe_size(ledger, row, column) for row in table.rows]
         for row, cell in zip(table.rows, runs):
             errors = {run["error"] for run in cell if "error" in run}
@@ -116,9 +118,9 @@ def _describe_size(ledger: Ledger, row: Row, column: Column) -> str:
 
 def _chance(runs: Runs, first: Runs, task: Task) -> str:
     """Return how likely a layer is better than the first one."""
-    if min(len(runs), len(first)) < 2:  # one seed does not tell
-        return "-"
     own, others = ([unpack_counts(run["counts"]) for run in cell] for cell in (runs, first))
+    if min(len(own), len(others)) < 2 or not any(task.figure(counts.sum(0)) for counts in [*own, *others]):
+        return "-"  # one seed does not tell, nor do layers that learnt nothing
     return f"{compare(own, others, task.figure, task.gain(1.0, 0.0)).probability:.2f}"
 
 

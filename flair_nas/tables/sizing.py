@@ -10,7 +10,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.layers import matched_size
 from flair_nas.experiments.tasks import TASKS, Settings
-from flair_nas.experiments.worker_setup import be_quiet, time_ratio
+from flair_nas.experiments.worker_setup import time_ratio
 
 _PRECISION = 32  # sizes closer than a 32nd are equal
 
@@ -25,7 +25,6 @@ def size_by_count(task: str, settings: Settings, other: Settings) -> dict[str, A
         FlairNasError: even the smallest layer has more parameters, as with gates that are as wide as the input.
     """
     work = TASKS[task].work
-    be_quiet()
     count = work.counter(work.read(other))
 
     def count_at(size: int) -> int:
@@ -44,7 +43,6 @@ def size_by_count(task: str, settings: Settings, other: Settings) -> dict[str, A
 def size_by_time(task: str, settings: Settings, other: Settings) -> dict[str, Any]:
     """Size one row by the time of a training step of another; see `match_time`."""
     work = TASKS[task].work
-    be_quiet()
     return match_time(work.stepper(other), settings, other)
 
 

@@ -37,7 +37,7 @@ from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns
-from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, load_corpus, sentences_of
+from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, load_corpus, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import keep_frozen
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
@@ -135,11 +135,7 @@ def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
 def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
     """Train the seeds that are not done, place the best model, and return the metrics."""
     run.config = config = _extend_settings(run)
-    if not any(sentence.get_labels(corpus.label_type) for sentence in sentences_of(corpus.corpus.dev)):
-        raise FlairNasError(
-            f"corpus {config.corpus}: no dev sentence has a label of type {corpus.label_type!r}; dev chooses the best "
-            "epoch"
-        )
+    check_labelled(corpus)
     describe_corpus(corpus)
     _warn_of_length(config, corpus.corpus)
     warn_of_risks(config.rnn, LAYER_NAMES)

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from flair_nas.experiments.counts import Counts, f1, perplexity
-from flair_nas.experiments.statistics import combine_errors, compare
+from flair_nas.experiments.statistics import combine_errors, compare, mean_errors
 
 SURE = 0.95
 
@@ -19,7 +19,7 @@ def alike(figures: list[float]) -> list[Counts]:
     return [np.array([[figure, 100, 100]] * 20) for figure in figures]
 
 
-@pytest.mark.parametrize("others", [[42.0, 38.5, 41.0], [39.0, 39.5], [30.0, 42.0, 45.5, 44.0, 38.0]])
+@pytest.mark.parametrize("others", [[42.0, 38.5, 41.0], [39.0, 39.5, 39.1], [30.0, 45.5, 38.0]])
 def test_over_seeds_alone_it_is_the_test_of_welch(others: list[float]) -> None:
     seeds = [43.0, 44.5, 41.0]
     found, welch = compare(alike(seeds), alike(others), f1), stats.ttest_ind(seeds, others, equal_var=False)
@@ -28,6 +28,28 @@ def test_over_seeds_alone_it_is_the_test_of_welch(others: list[float]) -> None:
     assert found.interval() == pytest.approx(tuple(welch.confidence_interval()))
     worse = compare(alike(seeds), alike(others), f1, better=-1)
     assert worse.probability == pytest.approx(1 - found.probability)
+
+
+@pytest.mark.parametrize("others", [[39.0, 39.5], [40.0, 40.2], [30.0, 42.0, 45.5, 44.0, 38.0]])
+def test_at_unlike_numbers_of_seeds_it_is_never_surer_than_either_test(others: list[float]) -> None:
+    seeds = [43.0, 44.5, 41.0]
+    found = compare(alike(seeds), alike(others), f1)
+    for equal in (True, False):
+        student = stats.ttest_ind(seeds, others, equal_var=equal)
+        assert student.pvalue / 2 < 1 - found.probability < 0.5, equal
+
+
+@pytest.mark.parametrize("spread", [1.0, 2.0])
+def test_unlike_numbers_of_seeds_make_equal_layers_sure_in_one_of_twenty(spread: float) -> None:
+    """Draw normal seeds of two layers that do not differ; those of the fewer vary as much, or twice as much."""
+    draw, trials, shares = np.random.default_rng(0), 2000, dict[tuple[int, int], float]()
+    for few, many in ((2, 3), (2, 5), (2, 10), (3, 6), (3, 10), (5, 10)):
+        one, other = draw.normal(50, spread, (trials, few)), draw.normal(50, 1, (trials, many))
+        values, spreads = one.mean(1) - other.mean(1), zip(one.var(1, ddof=1), other.var(1, ddof=1))
+        errors = (mean_errors([(float(a), few), (float(b), many)]) for a, b in spreads)
+        found = np.array([combine_errors(value, parts).probability for value, parts in zip(values, errors)])
+        shares[few, many] = float(np.mean([found >= SURE, found <= 1 - SURE]))
+    assert max(shares.values()) <= 0.055 and np.mean(list(shares.values())) < 0.045, shares
 
 
 def test_over_sentences_alone_it_is_the_paired_test_of_student() -> None:

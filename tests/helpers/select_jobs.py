@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
 import os
 import signal
 import time
@@ -20,17 +18,6 @@ if TYPE_CHECKING:
     import pytest
 
 
-@contextlib.contextmanager
-def kept_levels() -> Iterator[None]:
-    """Restore the levels of loggers, which jobs raise in a process of their own."""
-    levels = {name: logging.getLogger(name).level for name in ("flair", "flair_nas")}
-    try:
-        yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-
-
 def run_jobs_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
     """Let `LocalPool` run jobs in this process; return the list of names that grows with each but estimates."""
     done: list[str] = []
@@ -40,8 +27,7 @@ def run_jobs_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
             if job.work.__name__ != "estimate":
                 done.append(job.name)
             try:
-                with kept_levels():
-                    outcome = Outcome(job, job.work(*job.arguments), None)
+                outcome = Outcome(job, job.work(*job.arguments), None)
             except (FlairNasError, OSError, ProcessDiedError) as error:
                 outcome = Outcome(job, None, error)
             yield outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,13 @@ def test_a_search_goes_on_where_it_stopped(corpus: str, tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_refused(changes: dict[str, Any], message: str, corpus: str, tmp_path: Path) -> None:
     with pytest.raises(FlairNasError, match=message):
         run(corpus, tmp_path / "run", **changes)
+
+
+def test_test_without_labels_is_not_evaluated(tmp_path: Path) -> None:
+    test = Path(write_corpus(tmp_path)) / "test.txt"
+    test.write_text(re.sub(r"[BI]-\w+", "O", test.read_text()))
+    with pytest.raises(FlairNasError, match="no test sentence has a label of type 'ner'"):
+        objective_of(str(tmp_path)).use_test()
 
 
 # --- the command ---

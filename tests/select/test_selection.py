@@ -39,7 +39,15 @@ from flair_nas.select.candidates import (
 )
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.planner import Pace, Planner, Workload, makespan, mean_pace
-from flair_nas.select.report import Answer, Scored, format_answer, make_answer, shorten_report, summarize_answer
+from flair_nas.select.report import (
+    Answer,
+    Scored,
+    explain_answer,
+    make_answer,
+    recommend,
+    shorten_report,
+    summarize_answer,
+)
 from flair_nas.select.selection import select_layer
 from flair_nas.tagging.prediction import load_tagger
 
@@ -109,6 +117,8 @@ def test_the_best_comes_to_the_end_with_the_baseline(
     low, high = found.answer.interval
     assert low <= winner.figure - found.answer.other.figure <= high
     assert load_tagger(tmp_path / "out").tag_type == "ner"
+    kept = ledger_of(tmp_path / "out")["runs"][found.recommended.run(1)]["parameters"]
+    assert sum(weight.numel() for weight in load_tagger(tmp_path / "out").rnn.parameters()) == kept
     assert found.report == (tmp_path / "out" / "report.md").read_text() and winner.candidate.layer.name in found.report
 
 
@@ -189,7 +199,7 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
     reports = [(tmp_path / name / "report.md").read_text().splitlines()[2] for name in ("whole", "out")]
     assert reports[0] == reports[1]
     shutil.rmtree(tmp_path / "whole" / "runs")
-    with pytest.raises(FlairNasError, match=r"model\.pt, the model to keep, is missing; .*delete ledger\.json"):
+    with pytest.raises(FlairNasError, match=r"model\.pt, the model to keep, is missing; .*delete ledger\.json and"):
         select_layer(settings(corpus), tmp_path / "whole")
     jobs.clear()
     more = select_layer(settings(corpus, candidates=["tanh0-tanh1", "gru"], budget="3h"), tmp_path / "out")
@@ -241,6 +251,15 @@ def test_a_ledger_that_cannot_be_used_is_refused(content: str, words: str, tmp_p
         Ledger(tmp_path / "ledger.json")
 
 
+def test_a_ledger_that_is_missing_beside_trainings_is_refused(tmp_path: Path) -> None:
+    Ledger(tmp_path / "ledger.json").begin("1h")
+    (tmp_path / "runs" / "lstm-seed1").mkdir(parents=True)
+    with pytest.raises(
+        FlairNasError, match="ledger.json is missing, so the time .* Restore it, delete .*runs to begin"
+    ):
+        Ledger(tmp_path / "ledger.json").begin("1h")
+
+
 def test_what_is_refused_leaves_no_folder_behind(corpus: str, tmp_path: Path, jobs: list[str]) -> None:
     for data, embeddings in ((corpus, "glov"), (str(tmp_path / "none"), "one-hot")):
         with pytest.raises(FlairNasError):
@@ -250,7 +269,7 @@ def test_what_is_refused_leaves_no_folder_behind(corpus: str, tmp_path: Path, jo
 
 def test_settings_that_make_no_selection_are_refused() -> None:
     with pytest.raises(
-        FlairNasError, match="budget must be a time with its unit, such as 90m.*train_with_dev must be left out"
+        FlairNasError, match="budget must be a time above 0 with its unit, such as 90m.*train_with_dev must be left out"
     ):
         SelectConfig(budget="soon", train_with_dev=True)
     assert [parse_time(text) for text in ("90m", "2h", "1.5h", "30s", "1d", "2", "h")] == [
@@ -330,8 +349,8 @@ LSTM, GRU = (Candidate(Layer(name, name, 256), 0.1, name) for name in ("lstm", "
 @pytest.mark.parametrize(
     ("of_gru", "winner", "words"),
     [
-        (46, "gru", "gru is better by 6.00 ("),
-        (34, "lstm", "lstm is better by 6.00 ("),
+        (46, "gru", "gru is better than lstm by 6.00 ("),
+        (34, "lstm", "lstm is better than gru by 6.00 ("),
         (40, "lstm", "They are level ("),
     ],
     ids=["ahead", "behind", "level"],
@@ -342,33 +361,32 @@ def test_the_answer_is_the_better_one_and_the_baseline_if_they_are_level(of_gru:
 
     answer = make_answer(TAGGING, [LSTM, GRU], [runs(40), runs(of_gru)], [4, 5, 6], fresh=True)
     assert answer.winner.candidate.name == winner and answer.probability == (0.5 if of_gru == 40 else 1.0)
-    text = format_answer(answer, SelectConfig())
-    other = "the baseline" if winner == "gru" else "the best of the others"
-    assert words in text and f", {other}, has " in text and "3 fresh seeds)" in text
-    assert text.startswith(f"**{'Take' if winner == 'gru' else 'Keep'}** {winner} (hidden size 256, learning rate 0.1)")
+    text = explain_answer(answer, SelectConfig())
+    assert words in text and "over 3 fresh seeds and sentences" in text
+    assert recommend(answer, SelectConfig()).layer.name == winner
+    assert summarize_answer(answer, SelectConfig()).startswith(f"{'Take' if winner == 'gru' else 'Keep'} {winner}: ")
 
 
 def test_the_answer_says_how_sure_it_is() -> None:
     scored = Scored(GRU, 41.5, (39.0, 42.0)), Scored(LSTM, 40.0, (39.0, 41.0))
     for judges, probability, fresh, verdict in [
-        ((4, 5, 6), 0.97, True, "**Take** gru"),
-        ((4, 5, 6), 0.94, True, "**Ahead, and that may be luck:** gru"),
-        ((4,), 0.99, True, "**Undecided, as one seed of each does not tell which layer is better. Ahead so far"),
-        ((1, 2), 0.96, False, "**Take** gru"),
+        ((4, 5, 6), 0.97, True, "Take gru: it is better than lstm by 1.50 F1, with a probability of 0.97."),
+        ((4, 5, 6), 0.94, True, "Keep lstm: gru is ahead by 1.50 F1, with a probability of 0.94, where 0.95 would"),
+        ((4,), 0.99, True, "Undecided, so keep lstm: one seed of each does not tell which layer is better."),
+        ((1, 2), 0.96, False, "Take gru: "),
     ]:
-        text = format_answer(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
-        assert text.startswith(verdict) and ("fresh seed" in text.partition(").")[0]) is fresh
-        assert "lstm (hidden size 256, learning rate 0.1), the baseline, has 40.00 (95 %: 39.00 to 41.00)" in text
-        assert (f"with a probability of {probability:.2f}" in text) is (len(judges) > 1)
-        assert ("--resume once with --fresh-seeds 10" in text) is (len(judges) == 3 and probability < 0.95)
-        settled = verdict == "**Take** gru"
-        assert ("keep lstm, or --resume once with " in text) is not settled
-        assert ("with --budget 240m" in text) is (len(judges) == 1)  # as there was no time for 3
-        line = summarize_answer(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
-        assert line.startswith(verdict.partition("**")[2].partition("**")[0]) and "\n" not in line
-        assert "gru (hidden size 256, learning rate 0.1), F1 41.50 on test; lstm (" in line
+        answer, config = Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig()
+        text, takes = explain_answer(answer, config), verdict.startswith("Take")
+        assert summarize_answer(answer, config).startswith(verdict)
+        assert recommend(answer, config) == (GRU if takes else LSTM)
+        assert ("fresh seed" in text) is (fresh and len(judges) > 1) and ("sentences alone" in text) is (
+            len(judges) == 1
+        )
+        assert ("`--resume` once with `--fresh-seeds 10" in text) is (len(judges) == 3 and probability < 0.95)
+        assert ("To settle it" in text) is not takes
+        assert ("with `--budget 240m" in text) is (len(judges) == 1)  # as there was no time for 3
     ten = Answer("test", tuple(range(4, 14)), *scored, (0.1, 2.0), 0.94)
-    assert "--resume once with --fresh-seeds 20 " in format_answer(ten, SelectConfig(fresh_seeds=10))
+    assert "--fresh-seeds 20 " in explain_answer(ten, SelectConfig(fresh_seeds=10))
 
 
 @pytest.mark.parametrize("judges", [(4,), (4, 5)])
@@ -376,10 +394,10 @@ def test_where_all_have_found_nothing_none_is_ahead(judges: tuple[int, ...]) -> 
     runs = [{"counts": pack_counts(np.array([[0, 0, 100]] * 20)), "test": 0.0} for _ in judges]
     for candidates in ([LSTM, GRU], [LSTM]):
         answer = make_answer(TAGGING, candidates, [runs] * len(candidates), judges, fresh=True)
-        text = format_answer(answer, SelectConfig())
-        assert text.startswith("**Undecided, as nothing was found.** lstm (hidden size 256, learning rate 0.1): its F1")
-        assert "Train longer (--epochs 80, in another folder)" in text and "Ahead" not in text
-        assert summarize_answer(answer, SelectConfig()) == "Undecided, as nothing was found."
+        assert explain_answer(answer, SelectConfig()).startswith("Train longer (--epochs 80, in another folder)")
+        assert summarize_answer(answer, SelectConfig()).startswith(
+            "Undecided: no layer has learnt anything, as F1 is 0"
+        )
 
 
 def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:

@@ -171,7 +171,7 @@ def test_what_a_text_cannot_have_is_refused(text: str, tmp_path: Path, capsys: p
     assert [layer.name for layer in named_layers(settings(text, candidates=[]))][:3] == ["lstm", "darts-v2", "gru"]
     for more, message in [
         (["--corpus", "demo"], "give --corpus or --text: taggers are compared on the one"),
-        (["--budget", "soon"], "budget must be a time with its unit, such as 90m"),
+        (["--budget", "soon"], "budget must be a time above 0 with its unit, such as 90m"),
         (["--candidates", "rnn"], "unknown rnn_type 'rnn'"),
     ]:
         assert main(["select", "-q", "--text", text, "--out", str(tmp_path / "out"), *more]) == 2

@@ -177,9 +177,9 @@ def test_a_small_budget_leaves_out_what_it_has_no_time_for_and_says_so(
     assert {"lstm", "tanh0"} <= trained and "| lstm | 96 | 0.1 |" in found.report
     assert found.answer.fresh and found.answer.seeds >= 2  # others judge than those that chose
     assert world.ledger.seconds <= 1.05 * world.ledger_budget()
-    lines = [line for line in found.report.splitlines() if line.startswith("**Beware: the budget of")]
-    assert (lines[-1:] == [f"**Beware: the budget of {budget} is small, so {left_out}.**"]) is bool(left_out)
-    assert all(line.strip("*").removeprefix("Beware: ").rstrip(".") in caplog.text for line in lines)
+    lines = [line for line in found.report.splitlines() if line.startswith("- the budget of")]
+    assert (lines[-1:] == [f"- the budget of {budget} is small, so {left_out}."]) is bool(left_out)
+    assert all(line.removeprefix("- ").rstrip(".") in caplog.text for line in lines)
     world.done.clear()
     again = select_layer(asks_for_much(corpus, budget), tmp_path)
     assert world.done == [] and again.report == found.report
@@ -394,7 +394,7 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     plan, done = copy.deepcopy(world.ledger.plan), len(world.done)
     assert plan["places"]["6 after rung 1"] == 2
     said = "time was short, so after 1 of 4 epochs 3 and not 4 of 6 went on"
-    assert f"**Beware: {said}.**" in (tmp_path / "report.md").read_text()
+    assert f"- {said}." in (tmp_path / "report.md").read_text()
     monkeypatch.setattr(Planner, "remaining", lambda *_: 0.0)  # what was decided by time is not decided again
     select_layer(given, tmp_path)
     assert world.ledger.plan == plan and len(world.done) == done

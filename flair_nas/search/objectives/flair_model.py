@@ -16,7 +16,7 @@ from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.protocols import Objective
 from flair_nas.supernet import BothDirections
-from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
+from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, sentences_of
 from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen, members_of
 
 if TYPE_CHECKING:
@@ -190,8 +190,9 @@ class FlairObjective(Objective):
         """Evaluate on test from now on, in place of dev.
 
         Raises:
-            FlairNasError: it has less than two sentences.
+            FlairNasError: it has no label, or less than two sentences.
         """
+        check_labelled(self.corpus, "test")
         self.dev = sentences_of(self.corpus.corpus.test)
         self._check_size(self.dev, "test")
 

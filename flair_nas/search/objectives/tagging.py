@@ -14,7 +14,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
-from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of
+from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, is_token_level, sentences_of
 from flair_nas.tagging.evaluation import LossNotFiniteError, evaluate_tagger, labels_without_loss, tags_of
 from flair_nas.tagging.training import build_tagger, load_corpus_of
 
@@ -26,6 +26,7 @@ def read(config: TaggingSearchConfig, data: object = None, progress: bool = Fals
     corpus = data if data is not None else load_corpus_of(config.tagger())
     if not isinstance(corpus, TaggingCorpus):
         raise FlairNasError(f"a search on tags takes what load_corpus gives, got {type(corpus).__name__}")
+    check_labelled(corpus)
     describe_corpus(corpus)
     return corpus
 

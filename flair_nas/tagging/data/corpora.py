@@ -180,6 +180,20 @@ def _odd_labels(parts: Mapping[str, Sequence[Sentence]], counts: Counter[str], l
             yield f"{', '.join(unseen)} occurs in {name} and not in train: it cannot be learned and counts as missed"
 
 
+def check_labelled(corpus: TaggingCorpus, part: str = "dev") -> None:
+    """Refuse a part without a label: trainings, layers and cells are compared by its labels.
+
+    Raises:
+        FlairNasError: no sentence of the part has a label.
+    """
+    if not labels_of(sentences_of(getattr(corpus.corpus, part)), corpus.label_type):
+        remedy = "; label some, or leave the dev file out: dev is then a tenth of train" if part == "dev" else ""
+        raise FlairNasError(
+            f"corpus {corpus.name}: no {part} sentence has a label of type {corpus.label_type!r}, so nothing can be "
+            f"compared on it{remedy}"
+        )
+
+
 def digest_of(corpus: Corpus[Sentence], label_type: str) -> str:
     """Return the SHA-256 of the words and labels of all parts."""
     digest = hashlib.sha256(label_type.encode())

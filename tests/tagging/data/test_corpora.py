@@ -12,6 +12,7 @@ import pytest
 import requests
 from flair.datasets import ColumnCorpus
 
+from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.tagging.data.column_files import parse_columns, read_column_file
 from flair_nas.tagging.data.corpora import describe_corpus, load_corpus
@@ -280,6 +281,37 @@ def test_nothing_labelled(tmp_path):
     assert "no sentence has a label of type 'ner'; label types there: pos" in message
     message = error_of(folder_of(tmp_path / "other", train="Ada O\nsaw O\n\n", dev="Ada O\n\n"))
     assert "label types there: none, as every label is O" in message
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "tag train --corpus CORPUS",
+        "select --corpus CORPUS",
+        "select --corpus CORPUS --estimate",
+        "tables run --table TABLE",
+        "search --objective tagging --corpus CORPUS",
+        "search --objective tagging --corpus CORPUS --estimate",
+        "search --objective several --tasks TASK TASK",
+    ],
+)
+def test_dev_without_labels_is_found_before_anything_is_trained(verb, tmp_path, capsys):
+    corpus = folder_of(tmp_path / "corpus", train=SENTENCE * 9, dev="Ada O\nsaw O\n\n" * 3, test=SENTENCE * 3)
+    (tmp_path / "TASK").write_text(f"{{objective: tagging, corpus: {corpus}, embeddings: [one-hot], name: one}}")
+    column = f"{{tagging: {{corpus: {corpus}, embeddings: [one-hot], hidden_size: 8}}}}"
+    (tmp_path / "TABLE").write_text(f"columns: {{one: {column}}}\nrows: {{LSTM: {{rnn: lstm}}}}\n")
+    paths = {"CORPUS": corpus, "TABLE": tmp_path / "TABLE", "TASK": tmp_path / "TASK"}
+    words = [str(paths.get(word, word)) for word in verb.split()]
+    if "several" in words:
+        (tmp_path / "OTHER").write_text((tmp_path / "TASK").read_text().replace("name: one", "name: two"))
+        words[-1] = str(tmp_path / "OTHER")
+    elif "tables" not in words:
+        words += ["--embeddings", "one-hot", "--hidden-size", "8", "--batch-size", "2"]
+    assert main([*words, "-q", "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "corpus: no dev sentence has a label of type 'ner', so nothing can be compared on it" in said
+    assert "leave the dev file out: dev is then a tenth of train" in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_label_type_that_is_no_column(tmp_path):
