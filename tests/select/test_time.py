@@ -107,7 +107,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 def settings(corpus: str, **changes: Any) -> SelectConfig:
     given: dict[str, Any] = {
         "corpus": corpus, "embeddings": ["one-hot"], "hidden_size": 8, "epochs": 1, "random": 0, "seeds": [1, 2],
-        "candidates": ["tanh0"], "rates": [1.0], "learning_rate": 0.1, "fresh_seeds": 2, "match": False, "workers": 1, "device": "cpu",
+        "candidates": ["tanh0"], "rates": [1.0], "learning_rate": 0.1, "fresh_seeds": 2, "match": False,
+        "workers": 1, "device": "cpu",
     }  # fmt: skip
     return SelectConfig(**(given | changes))
 
