@@ -29,7 +29,7 @@ from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
-from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
+from flair_nas.storage.paths import explain_not_utf8, no_model, typed, user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
 
@@ -410,16 +410,19 @@ def _check_text(text: str | None) -> None:
 
 
 def _read_lines(path: str | None) -> Iterator[str]:
-    is_input = path is None or path == "-"
-    with sys.stdin.buffer if is_input else open(user_path(path or ""), "rb") as stream:
+    file = None if path in (None, "-") else user_path(path or "")
+    knows_valid = False
+    with open(file, "rb") if file else sys.stdin.buffer as stream:
         for number, line in enumerate(stream, start=1):
             try:
                 yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise FlairNasError(
-                    f"{'standard input' if is_input else path}, line {number}: not UTF-8 ({error.reason}); "
-                    f"{how_to_convert(line)}"
-                ) from None
+            except UnicodeDecodeError:
+                if file:
+                    stream.seek(0)
+                    raise FlairNasError(explain_not_utf8(file, stream)) from None
+                why = explain_not_utf8("standard input", [line], number, knows_valid=knows_valid)
+                raise FlairNasError(why) from None
+            knows_valid = knows_valid or not line.isascii()
 
 
 def _add_computing(parser: argparse.ArgumentParser) -> None:

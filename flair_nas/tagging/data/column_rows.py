@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.storage.paths import check_regular, how_to_convert
+from flair_nas.storage.paths import check_regular, explain_not_utf8
 from flair_nas.tagging.config import is_delimiter
 from flair_nas.tagging.data.label_forms import SPAN_TAG
 
@@ -118,7 +118,7 @@ def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[l
     except OSError as error:
         raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise FlairNasError(f"{path}: not UTF-8 at byte {error.start}; {how_to_convert(error.object)}") from error
+        raise FlairNasError(explain_not_utf8(path, [error.object])) from None
     blocks: list[list[Row]] = [[]]
     for number, line in enumerate(io.StringIO(text, newline=None), start=1):
         if not line.isspace():
