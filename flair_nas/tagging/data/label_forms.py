@@ -47,7 +47,7 @@ def read_labels(path: Path, lines: Mapping[str, int]) -> Mapping[str, str] | Non
     if strange and any(map(SPAN_TAG.fullmatch, inside)):
         raise FlairNasError(
             f"{path}:{lines[strange[0]]}: {strange[0]!r} among tags such as 'B-PER'; all have to be O or begin with "
-            "B-, I-, E- or S-: correct the row, or convert the file to BIO"
+            "B-, I-, E- or S-: correct the row (delete it if it names the columns), or convert the file to BIO"
         )
     inside = [label for label in inside if label != "o"] or inside
     for form in (_WITH_LETTER, _LETTER_ALONE, *_UNUSUAL):
