@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from flair_nas.errors import FlairNasError, listed
@@ -70,6 +70,17 @@ def read_labels(path: Path, lines: Mapping[str, int]) -> Mapping[str, str] | Non
             *(path, *3 * inside[:1]),
         )
     return None
+
+
+def begins(before: str, tag: str) -> bool:
+    """Return True if an entity begins at a tag, in any of BIO, IOB1, BIOES and IOE2."""
+    return tag[0] in "BS" or (tag[0] in "IE" and (before[0] not in "BI" or before[2:] != tag[2:]))
+
+
+def to_bio(tags: Sequence[str]) -> list[str]:
+    """Return BIO tags; Flair's own decoder continues a span at an E- after another E- or another type."""
+    before = ("O", *tags)
+    return [("B" if begins(b, tag) else "I") + tag[1:] if tag[0] in "BIES" else "O" for b, tag in zip(before, tags)]
 
 
 def _find_fault(label: str, labels: Collection[str]) -> str:
