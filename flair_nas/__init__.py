@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from flair_nas.storage.resources import resource_path as resource_path
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
     from flair_nas.tagging.data.character_models import load_character_model as load_character_model
+    from flair_nas.tagging.data.conversion import convert_corpus as convert_corpus
     from flair_nas.tagging.data.corpora import load_corpus as load_corpus
     from flair_nas.tagging.document_embeddings import DocumentRNNEmbeddings as DocumentRNNEmbeddings
     from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
@@ -91,6 +92,7 @@ _HOMES = {
     "select_layer": "select.selection",
     "resource_path": "storage.resources",
     "TaggerConfig": "tagging.config",
+    "convert_corpus": "tagging.data.conversion",
     "load_corpus": "tagging.data.corpora",
     "DocumentRNNEmbeddings": "tagging.document_embeddings",
     "evaluate_tagger": "tagging.evaluation",

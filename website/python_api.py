@@ -20,7 +20,7 @@ GROUPS: Mapping[str, tuple[str, str, Sequence[str]]] = {
         "Training, evaluating and running Flair taggers.",
         [
             *("TaggerConfig", "train_taggers", "evaluate_tagger", "load_tagger", "tag_lines", "load_corpus"),
-            *("use_fast_crf", "DocumentRNNEmbeddings"),
+            *("convert_corpus", "use_fast_crf", "DocumentRNNEmbeddings"),
         ],
     ),
     "search": (

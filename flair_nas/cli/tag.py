@@ -31,7 +31,7 @@ from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
-from flair_nas.storage.paths import check_model, how_to_convert, typed, user_path
+from flair_nas.storage.paths import check_model, explain_not_utf8, typed, user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
 from flair_nas.tagging.data.names import NAMES, check_corpus
@@ -431,25 +431,28 @@ def _check_text(text: str | None) -> None:
 
 def _read_lines(path: str | None) -> Iterator[list[str]]:
     """Yield the lines that are waiting, whenever there are some: a program that asks line by line gets its answers."""
-    number, rest = 0, b""
-    with sys.stdin.buffer if path in (None, "-") else open(user_path(path or ""), "rb") as stream:
+    file = None if path in (None, "-") else user_path(path or "")
+    number, rest, knows_valid = 1, b"", False
+    with open(file, "rb") if file else sys.stdin.buffer as stream:
         assert isinstance(stream, io.BufferedIOBase)
         while data := stream.read1(_MOST_AT_ONCE):
-            *parts, rest = (rest + data).split(b"\n")
-            yield [_decode(line, path, number + n) for n, line in enumerate(parts, start=1)]
-            number += len(parts)
+            *lines, rest = (rest + data).split(b"\n")
+            yield [_decode(line, file, number + n, knows_valid) for n, line in enumerate(lines)]
+            number += len(lines)
+            knows_valid = knows_valid or not all(line.isascii() for line in lines)
         if rest:
-            yield [_decode(rest, path, number + 1)]
+            yield [_decode(rest, file, number, knows_valid)]
 
 
-def _decode(line: bytes, path: str | None, number: int) -> str:
-    """Return the text of a line."""
+def _decode(line: bytes, file: Path | None, number: int, knows_valid: bool) -> str:
+    """Return the text of a line; if it is not UTF-8, the error names all such lines of the file."""
     try:
         return line.decode("utf-8").rstrip("\r")
-    except UnicodeDecodeError as error:
-        place = "standard input" if path in (None, "-") else path
-        problem = f"{place}, line {number}: not UTF-8 ({error.reason})"
-        raise FlairNasError(f"{problem}; {how_to_convert(line)}") from None
+    except UnicodeDecodeError:
+        if file is None:
+            raise FlairNasError(explain_not_utf8("standard input", [line], number, knows_valid=knows_valid)) from None
+        with open(file, "rb") as stream:
+            raise FlairNasError(explain_not_utf8(file, stream)) from None
 
 
 def _add_computing(parser: argparse.ArgumentParser) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import codecs
 import errno
+import itertools
 import os
 import shlex
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
-from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
+
+_MANY_BROKEN = 3  # places that are not UTF-8, where none of the text is UTF-8 beyond ASCII
 
 
 def user_path(name: str | os.PathLike[str]) -> Path:
@@ -57,10 +61,54 @@ def check_regular(path: str | Path) -> None:
         raise OSError(errno.EINVAL, "it is no regular file but a pipe or a device", str(path))
 
 
-def how_to_convert(start: bytes) -> str:
-    """Return the advice for a file that is not UTF-8, from its first bytes."""
-    encoding = "UTF-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "LATIN1"
-    return f"convert the file, for example with: iconv -f {encoding} -t UTF-8"
+def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1, *, knows_valid: bool = False) -> str:
+    """Return the error for a text that is not UTF-8: the broken lines, and what to do.
+
+    Args:
+        source: a file, or the name of another source.
+        lines: its lines.
+        first: the number of the first of these lines.
+        knows_valid: lines before these have valid characters other than ASCII.
+    """
+    broken: list[tuple[int, int]] = []
+    places = 0
+    for number, line in enumerate(itertools.chain.from_iterable(piece.splitlines() for piece in lines), first):
+        if line.isascii() and b"\0" not in line:
+            continue
+        if wide := _wide_encoding(line):
+            return f"{source}:{number}: not UTF-8 but {wide}; convert it with: {_iconv(f'-f {wide}', source)}"
+        text = line.decode("utf-8", "surrogateescape")
+        knows_valid |= any(character > "\x7f" and not _is_broken(character) for character in text)
+        if bad := [ord(character) - 0xDC00 for character in text if _is_broken(character)]:
+            broken.append((number, bad[0]))
+            places += len(bad)
+    start, byte = broken[0]
+    others = listed([f"{number}" for number, _ in broken[1:]], 5)
+    also = f", and neither are lines {others} ({len(broken):,} in all)" if others else ""
+    fault = f"{source}:{start}: not UTF-8 (byte 0x{byte:02x}){also}"
+    if places >= _MANY_BROKEN and not knows_valid:
+        return f"{fault}; convert it from its encoding, for example with: {_iconv('-f LATIN1', source)}"
+    where = "; correct them" if others else ", and no other line is broken; correct it"
+    return f"{fault}{where}, or leave out the broken bytes with: {_iconv('-c -f UTF-8', source)}"
+
+
+def _is_broken(character: str) -> bool:
+    """Return True for what ``surrogateescape`` makes of a byte that is not UTF-8."""
+    return "\udc80" <= character <= "\udcff"
+
+
+def _wide_encoding(line: bytes) -> str:
+    """Return the UTF-16 that a first line is in, or an empty text."""
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    if 3 * line.count(0) > len(line):  # without a byte order mark: nearly every other byte is 0
+        return "UTF-16BE" if line[0] == 0 else "UTF-16LE"
+    return ""
+
+
+def _iconv(options: str, source: str | Path) -> str:
+    file = f" {typed(source)} > NEW" if isinstance(source, Path) else ""
+    return f"iconv {options} -t UTF-8{file}"
 
 
 def cache_root(cache: Path | None = None) -> Path:

@@ -429,9 +429,12 @@ def test_predict_refuses_what_it_cannot_use(
         assert expected in refused(capsys, "tag", "predict", *arguments)
     type_in(monkeypatch, b"good\n\nna\xefve\n")
     assert main(["tag", "predict", "--model", str(model), "--batch-size", "1"]) == 2
-    assert "standard input, line 3: not UTF-8" in capsys.readouterr().err
-    file.write_bytes(b"\xff")
-    assert f"{file}, line 1: not UTF-8" in refused(capsys, "tag", "predict", "--model", model, "--text", file)
+    assert "standard input:3: not UTF-8" in capsys.readouterr().err
+    file.write_bytes("Müller\n".encode() + b"gr\xfc\xdf\xe9\n" + b"good\n")
+    message = refused(capsys, "tag", "predict", "--model", model, "--text", file)
+    assert f"{file}:2: not UTF-8 (byte 0xfc), and no other line" in message and "iconv -c" in message
+    type_in(monkeypatch, file.read_bytes())
+    assert "iconv -c" in refused(capsys, "tag", "predict", "--model", model)  # LATIN1 would change the first line
 
 
 def test_a_file_that_is_no_whole_tagger_is_refused(model: Path, tmp_path: Path, capsys: CAPTURE) -> None:

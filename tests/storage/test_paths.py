@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import socket
@@ -11,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from flair_nas.errors import FlairNasError
-from flair_nas.storage.paths import cache_root, find_foreign_writer, how_to_convert, meant, read_file, typed, user_path
+from flair_nas.storage.paths import (
+    cache_root,
+    explain_not_utf8,
+    find_foreign_writer,
+    meant,
+    read_file,
+    typed,
+    user_path,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +82,35 @@ def test_what_never_ends_is_not_read(tmp_path: Path, make: Callable[[Path], None
     assert caught.value.filename == str(path) and caught.value.strerror
 
 
-@pytest.mark.parametrize(("encoding", "named"), [("utf-16", "UTF-16"), ("utf-16-be", "LATIN1"), ("latin1", "LATIN1")])
-def test_the_advice_is_for_the_encoding(encoding: str, named: str) -> None:
-    assert f"iconv -f {named} -t UTF-8" in how_to_convert("Müller".encode(encoding))
+CUT = "Старый мост чинят.\n".encode() * 3
+STAYS = "leave out the broken bytes with: iconv -c -f UTF-8 -t UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "remedy"),
+    [
+        (CUT[:-3], "a.txt:3: not UTF-8 (byte 0xd1), and no other line is broken; correct it, or", STAYS),
+        (CUT + b"M\xfcller\n" * 9 + b"end\n", "a.txt:4: not UTF-8 (byte 0xfc), and neither are lines 5, ", STAYS),
+        (b"M\xfcller\n" + CUT, "a.txt:1: not UTF-8 (byte 0xfc), and no other", STAYS),
+        (b"one\xff\n" + b"plain\n" * 99, "a.txt:1: not UTF-8 (byte 0xff), and no other", STAYS),
+        ("Müller läßt grüßen\n".encode("latin1"), "a.txt:1: not UTF-8 (byte 0xfc)", "iconv -f LATIN1 -t UTF-8"),
+        ("Müller".encode("utf-16"), "a.txt:1: not UTF-8 but UTF-16", "iconv -f UTF-16 -t UTF-8"),
+        ("Müller".encode("utf-16-le"), "a.txt:1: not UTF-8 but UTF-16LE", "iconv -f UTF-16LE -t UTF-8"),
+        ("Müller".encode("utf-16-be"), "a.txt:1: not UTF-8 but UTF-16BE", "iconv -f UTF-16BE -t UTF-8"),
+    ],
+    ids=["cut", "lines of Latin 1", "one line of Latin 1", "a stray byte", "Latin 1", "UTF-16", "UTF-16LE", "UTF-16BE"],
+)
+def test_text_that_is_not_utf8_is_told_by_line_with_a_remedy(text: bytes, fault: str, remedy: str) -> None:
+    message = explain_not_utf8(Path("a.txt"), [text])
+    assert message.startswith(fault) and message.endswith(f"{remedy} a.txt > NEW")
+    assert explain_not_utf8(Path("a.txt"), io.BytesIO(text)) == message
+
+
+def test_latin1_is_not_proposed_where_earlier_lines_are_utf8() -> None:
+    line = "Müller läßt grüßen".encode("latin1")
+    assert "LATIN1" in explain_not_utf8("standard input", [line], 3)
+    message = explain_not_utf8("standard input", [line], 3, knows_valid=True)
+    assert message.startswith("standard input:3: not UTF-8") and message.endswith(STAYS)
 
 
 @pytest.mark.parametrize(

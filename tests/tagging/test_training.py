@@ -817,7 +817,9 @@ def test_a_file_without_empty_lines_is_suspicious(blank: str, tmp_path: Path, ca
     for part in ("train", "dev", "test"):
         (tmp_path / f"{part}.txt").write_text(f"Ada B-PER\nsang O\n{blank}" * 600, encoding="utf-8")
     describe_corpus(load_corpus(str(tmp_path)))
-    assert ("a sentence of 1,200 tokens" in caplog.text and "is one missing?" in caplog.text) is not bool(blank)
+    assert (
+        "train.txt:1: a sentence of 1,200 words begins here" in caplog.text and "is one missing?" in caplog.text
+    ) is not bool(blank)
 
 
 @pytest.mark.slow

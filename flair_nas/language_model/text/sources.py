@@ -12,11 +12,11 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 from flair_nas.errors import FlairNasError, brief, listed, shown
 from flair_nas.storage.files import hash_file
-from flair_nas.storage.paths import how_to_convert, siblings, user_path
+from flair_nas.storage.paths import explain_not_utf8, siblings, user_path
 from flair_nas.storage.resources import resource_path
 
 PARTS = ("train", "valid", "test")
@@ -225,10 +225,8 @@ def _read_file(path: Path, state: os.stat_result, unit: Unit, advance: Advance) 
 
     reported, lines, ended, held = 0, 0, True, ""  # held: the start of a word that goes on in the next piece
     with _file_errors(path), open(path, "rb") as file:
-        packed = path.suffix == ".gz" or file.peek(2)[:2] == _GZIP_MAGIC
-        unpacked = gzip.GzipFile(fileobj=file) if packed else file
-        # bytes that are not UTF-8 become halves of characters, whose line `_check_characters` names
-        stream = io.TextIOWrapper(unpacked, "utf-8-sig", "surrogateescape")
+        # bytes that are not UTF-8 become halves of characters, which `_check_characters` refuses
+        stream = io.TextIOWrapper(_unpacked(path, file), "utf-8-sig", "surrogateescape")
         while text := stream.read(_PIECE):
             advance(file.raw.tell() - reported)
             reported = file.raw.tell()
@@ -247,6 +245,12 @@ def _read_file(path: Path, state: os.stat_result, unit: Unit, advance: Advance) 
         _check_unchanged(str(path), unchanged)
 
 
+def _unpacked(path: Path, file: io.BufferedReader) -> BinaryIO:
+    """Return the stream of a file's bytes, which gzip may have packed."""
+    packed = path.suffix == ".gz" or file.peek(2)[:2] == _GZIP_MAGIC
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file) if packed else file)
+
+
 def _check_characters(path: Path, text: str, lines: int) -> None:
     """Raise FlairNasError if a text that follows so many lines has NUL bytes, or bytes that are not UTF-8."""
     if LINE_END not in text:
@@ -258,8 +262,8 @@ def _check_characters(path: Path, text: str, lines: int) -> None:
     where = f"{path}:{lines + text.count(chr(10), 0, place.start()) + 1}"
     if place[0] == LINE_END:
         raise FlairNasError(f"{where}: a NUL byte, so this is no plain text; give text in UTF-8, one sentence a line")
-    data = text[place.start() :].encode("utf-8", "surrogateescape")
-    raise FlairNasError(f"{where}: not UTF-8 (byte 0x{data[0]:02x}); {how_to_convert(data)}")
+    with path.open("rb") as file:
+        raise FlairNasError(explain_not_utf8(str(path) if path.suffix == ".gz" else path, _unpacked(path, file)))
 
 
 def _check_unchanged(label: str, unchanged: bool) -> None:

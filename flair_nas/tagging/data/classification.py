@@ -8,7 +8,7 @@ from flair.data import Corpus, Sentence
 from flair.datasets import FlairDatapointDataset
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.storage.paths import how_to_convert, user_path
+from flair_nas.storage.paths import explain_not_utf8, user_path
 from flair_nas.tagging.data.corpora import TaggingCorpus, digest_of
 
 LABEL = "__label__"
@@ -49,8 +49,8 @@ def _read(path: Path) -> FlairDatapointDataset[Sentence]:
     try:
         with path.open(encoding="utf-8-sig") as lines:
             sentences = [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
-    except UnicodeDecodeError as error:
-        raise FlairNasError(f"{path} is not UTF-8; {how_to_convert(error.object)}") from None
+    except UnicodeDecodeError:
+        raise FlairNasError(explain_not_utf8(path, [path.read_bytes()])) from None
     if not sentences:
         raise FlairNasError(f"{path} is empty")
     return FlairDatapointDataset(sentences)

@@ -15,7 +15,7 @@ from flair.datasets import FlairDatapointDataset
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.column_rows import DOCUMENT_SEPARATOR, Block, Row, count_columns, read_blocks
-from flair_nas.tagging.data.label_forms import SPAN_TAG, read_labels
+from flair_nas.tagging.data.label_forms import SPAN_TAG, begins, read_labels, to_bio
 
 PREDICTED = "predicted"
 """The label type under which evaluation keeps predictions."""
@@ -222,7 +222,7 @@ def _log_strays(path: Path, blocks: Sequence[Block], column: int, tags: Tags) ->
         before = "O"
         for row in () if block.is_mark else block.rows:
             tag = tags[row.fields[column]]
-            if _begins(before, tag) and (tag[0] in "IE" or before[2:] != tag[2:]):
+            if begins(before, tag) and (tag[0] in "IE" or before[2:] != tag[2:]):
                 beginnings[tag[0] in "BS"].append(row)
             before = tag
     if beginnings[True] and (strays := beginnings[False]):
@@ -255,23 +255,12 @@ def _make_sentences(
         sentence = Sentence(tokens)
         sentence.is_document_boundary = block.is_mark
         for column, name, names in () if block.is_mark else spans:
-            for places, score, value in get_spans_from_bio(_to_bio([names[row.fields[column]] for row in block.rows])):
+            for places, score, value in get_spans_from_bio(to_bio([names[row.fields[column]] for row in block.rows])):
                 sentence[places[0] : places[-1] + 1].add_label(name, value, score)
         if sentences:
             sentence._previous_sentence, sentences[-1]._next_sentence = sentences[-1], sentence
         sentences.append(sentence)
     return sentences
-
-
-def _begins(before: str, tag: str) -> bool:
-    """Return True if an entity begins at a tag, in any of BIO, IOB1, BIOES and IOE2."""
-    return tag[0] in "BS" or (tag[0] in "IE" and (before[0] not in "BI" or before[2:] != tag[2:]))
-
-
-def _to_bio(tags: Sequence[str]) -> list[str]:
-    """Return BIO tags; Flair's own decoder continues a span at an E- after another E- or another type."""
-    before = ("O", *tags)
-    return [("B" if _begins(b, tag) else "I") + tag[1:] if tag[0] in "BIES" else "O" for b, tag in zip(before, tags)]
 
 
 def _annotate(token: Token, name: str, value: str) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import io
-import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.storage.paths import check_regular, how_to_convert
+from flair_nas.storage.paths import check_regular, explain_not_utf8, typed
 from flair_nas.tagging.config import is_delimiter
 from flair_nas.tagging.data.label_forms import SPAN_TAG
 
@@ -27,6 +26,14 @@ _NUMBER = re.compile("[0-9]+")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # of CoNLL-U: a range of words, 3-4, or an empty node, 5.1
 _FEW = 100  # different labels
 _SAMPLE = 1000  # rows that show the kind of a file
+_LONG = 200  # words of a sentence
+_JSON = re.compile(r'\s*([\[{]\s*$|\{\s*"|\[\s*[\[{"])')
+_ENDS_SENTENCE = "EndOfSentence"  # in a column of HIPE, alone or as in NoSpaceAfter|EndOfSentence
+
+WORD_HEADINGS = ("token", "tokens", "word", "words", "form", "text")
+"""Names of the column of words in a row that names the columns."""
+SENTENCE_HEADING = re.compile(r"sent(ence)?s?[ _]*(#|id|idx|index|no|nr|number|num)?\.?", re.IGNORECASE)
+"""Names of a column that numbers sentences."""
 
 
 class Row(NamedTuple):
@@ -57,7 +64,6 @@ def count_columns(path: Path, delimiter: str | None = None, comment: str | None 
     if not rows:
         raise _no_sentence(path)
     if (width := _usual_width(rows)) < 2:
-        _refuse_csv(path, rows, delimiter)
         raise FlairNasError(
             f"{path}:{rows[0].line}: no label column, the row is {rows[0]}; columns are separated by blanks or tabs, "
             "and the label is the last"
@@ -68,7 +74,9 @@ def count_columns(path: Path, delimiter: str | None = None, comment: str | None 
 def read_blocks(
     path: Path, text_column: int, label_column: int, delimiter: str | None = None, comment: str | None = None
 ) -> list[Block]:
-    """Return the words of a file by sentence, and log the number of other rows.
+    """Return the words of a file by sentence, log the number of other rows, and warn of long sentences.
+
+    The first row may name the columns. Where a column holds ``EndOfSentence``, the sentence ends after the row.
 
     Args:
         path: the file.
@@ -83,16 +91,20 @@ def read_blocks(
         FlairNasError: the file cannot be read, holds no word, or its rows have different numbers of columns.
     """
     raw = _read_rows(path, delimiter, comment)
-    plain = [[row for row in block if not _may_be_mark(row, comment)] for block in raw]
+    headings = _find_headings(path, _plain([row for block in raw for row in block], comment), text_column, label_column)
+    plain = [[row for row in block if not _may_be_mark(row, comment) and row not in headings] for block in raw]
     is_counted = text_column > 0 and _is_counted(plain)
     is_word = _hash_rule([row for block in plain for row in block], label_column, is_counted)
 
     comments: list[Row] = []
     ranges: list[Row] = []
+    ends: list[Row] = []
     blocks: list[Block] = []
     for block in raw:
         rows: list[Row] = []
         for row in block:
+            if row in headings:
+                continue
             if row.text.startswith(comment or "#") and (comment or not is_word(row)):
                 comments.append(row)
             elif is_counted and _NO_WORD.fullmatch(row.fields[0]):
@@ -102,12 +114,60 @@ def read_blocks(
                 rows = []
             else:
                 rows.append(row)
+                if _ends_sentence(row, text_column):
+                    blocks.append(Block(rows))
+                    ends.append(row)
+                    rows = []
         blocks.append(Block(rows))
     blocks = [block for block in blocks if block.rows]
-    every = [row for block in raw for row in block]
-    _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows], every, delimiter)
-    _log_kinds(path, comments, ranges, blocks)
+    _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows], delimiter)
+    _log_kinds(
+        path,
+        {"headings": headings, f"{_ENDS_SENTENCE!r}, which ends a sentence": ends, "comments": comments},
+        ranges,
+        blocks,
+    )
+    _warn_of_long(path, blocks)
     return blocks
+
+
+def _find_headings(path: Path, rows: Sequence[Row], text_column: int, label_column: int) -> Sequence[Row]:
+    """Return the first row if it names the columns: a heading of words above them, and a label that no other row has.
+
+    Raises:
+        FlairNasError: a column numbers the sentences.
+    """
+    if not rows:
+        return ()
+    fields = rows[0].fields
+    heading, label = ("".join(fields[column : column + 1]) for column in (text_column, label_column))
+    if {field.casefold() for field in fields} & {*WORD_HEADINGS}:
+        for field in filter(SENTENCE_HEADING.fullmatch, fields):
+            raise FlairNasError(
+                f"{path}:{rows[0].line}: the column {field!r} numbers the sentences; write column files with: "
+                f"{_convert(path)}"
+            )
+    is_tag = not label or label == "O" or SPAN_TAG.fullmatch(label)
+    if heading.casefold() not in WORD_HEADINGS or is_tag:
+        return ()
+    return () if any(label in row.fields[label_column : label_column + 1] for row in rows[1:]) else rows[:1]
+
+
+def _ends_sentence(row: Row, text_column: int) -> bool:
+    """Return True if a column other than the text says that a sentence ends after a row."""
+    if _ENDS_SENTENCE not in row.text:  # fast
+        return False
+    return any(_ENDS_SENTENCE in field.split("|") for place, field in enumerate(row.fields) if place != text_column)
+
+
+def _warn_of_long(path: Path, blocks: Sequence[Block]) -> None:
+    """Warn of long sentences, which take much time and memory, and may be several."""
+    if long := [block.rows for block in blocks if len(block.rows) > _LONG]:
+        others = f" ({len(long)} sentences have more than {_LONG})" if len(long) > 1 else ""
+        log.warning(
+            "%s:%d: a sentence of %s words begins here%s; an empty line ends a sentence, is one missing?",
+            *(path, long[0][0].line, f"{len(long[0]):,}", others),
+        )
 
 
 def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[list[Row]]:
@@ -118,7 +178,7 @@ def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[l
     except OSError as error:
         raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise FlairNasError(f"{path}: not UTF-8 at byte {error.start}; {how_to_convert(error.object)}") from error
+        raise FlairNasError(explain_not_utf8(path, [error.object])) from None
     blocks: list[list[Row]] = [[]]
     for number, line in enumerate(io.StringIO(text, newline=None), start=1):
         if not line.isspace():
@@ -126,9 +186,13 @@ def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[l
         elif blocks[-1]:
             blocks.append([])
     rows = [row for block in blocks for row in block]
+    if rows and _JSON.match(rows[0].text):
+        raise FlairNasError(f"{path} is JSON; write column files with: {_convert(path)}")
     split = _splitter(_plain(rows, comment), delimiter)
     for row in rows:
         row.fields.extend(split(row.text))
+    if not delimiter:
+        _refuse_csv(path, _plain(rows[:_SAMPLE], comment))
     return blocks
 
 
@@ -202,14 +266,12 @@ def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Cal
     return is_word
 
 
-def _check_widths(path: Path, rows: Sequence[Row], every: Sequence[Row], delimiter: str | None) -> None:
+def _check_widths(path: Path, rows: Sequence[Row], delimiter: str | None) -> None:
     """Refuse rows with different numbers of columns; the message names a row that differs from most."""
     if not rows:
         raise _no_sentence(path)
     width = _usual_width(rows)
     odd = next((row for row in rows if len(row.fields) != width), None)
-    if odd or width == 1:
-        _refuse_csv(path, every, delimiter)
     if odd is None:
         return
     tabbed = [row for row in rows if "\t" in row.text]
@@ -227,40 +289,39 @@ def _check_widths(path: Path, rows: Sequence[Row], every: Sequence[Row], delimit
     )
 
 
-def _refuse_csv(path: Path, every: Sequence[Row], delimiter: str | None) -> None:
-    """Refuse rows of a CSV file, and say how to convert it."""
-    some = every[:_SAMPLE]
-    for mark in () if delimiter else ",;":
-        count, rows = Counter(row.text.count(mark) for row in some).most_common(1)[0]
+def _refuse_csv(path: Path, some: Sequence[Row]) -> None:
+    """Refuse rows with as many commas or semicolons each if blanks part them unevenly, or the first has headings."""
+    for mark in ",;":
+        count, rows = Counter(row.text.count(mark) for row in some).most_common(1)[0] if some else (0, 0)
         if not count or rows < 0.8 * len(some):
             continue
-        fault = f"{path} is CSV, with columns separated by {mark!r} (line {some[0].line} is {some[0].text[:100]!r})"
-        if any(after.line - before.line > 1 for before, after in itertools.pairwise(some)):
-            raise FlairNasError(f"{fault}: add --delimiter '{mark}', and delete the headings and quotes if it has any")
-        convert = (
-            f"import csv, sys; [print(bool(r[0]) * chr(10) + r[1], r[{count}], sep=chr(9)) "
-            f"for r in list(csv.reader(sys.stdin, delimiter='{mark}'))[1:]]"
-        )
-        raise FlairNasError(
-            f"{fault}: a row for each word is expected, its label last, and an empty line after each sentence. If the "
-            f"first column is filled where a sentence begins, write another folder by: "
-            f'python -c "{convert}" < {path.name} > FOLDER/{path.stem}.txt'
-        )
+        fields = {field.strip(' "').casefold() for field in some[0].text.split(mark)}
+        widths = {len(row.fields) for row in some}
+        if len(widths) > 1 or widths == {1} or fields & {*WORD_HEADINGS}:
+            raise FlairNasError(
+                f"{path} is CSV, with columns separated by {mark!r} (line {some[0].line} is {some[0].text[:100]!r}): "
+                f"write column files with: {_convert(path)}, or add --delimiter '{mark}' if it has neither headings "
+                "nor quotes, and an empty line after each sentence"
+            )
+
+
+def _convert(path: Path) -> str:
+    return f"flair-nas convert {typed(path)} --out FOLDER"
 
 
 def _no_sentence(path: Path) -> FlairNasError:
     return FlairNasError(f"{path} holds no sentence: a row for each token is expected, such as 'London B-LOC'")
 
 
-def _log_kinds(path: Path, comments: Sequence[Row], others: Sequence[Row], blocks: Sequence[Block]) -> None:
-    """Log the rows that are no words, and words with ``#`` that could be comments."""
+def _log_kinds(path: Path, marks: Mapping[str, Sequence[Row]], others: Sequence[Row], blocks: Sequence[Block]) -> None:
+    """Log the rows that are no words or end sentences, and words with ``#`` that could be comments."""
     rows = [row for block in blocks for row in block.rows]
     hashes = [row for row in rows if row.fields[0] == "#"]
     labels = {row.fields[-1] for row in rows if not row.text.startswith("#")}
     first = sum(block.rows[0].fields[0] == "#" for block in blocks)
     kinds = {
-        "comments": comments,
-        "words '#'": hashes if comments or 2 * first > len(blocks) > 1 else [],
+        **marks,
+        "words '#'": hashes if marks["comments"] or 2 * first > len(blocks) > 1 else [],
         "words '#...' with a label that no other row has": [
             row for row in rows if row.text[0] == "#" and row.fields[0] != "#" and row.fields[-1] not in labels
         ],

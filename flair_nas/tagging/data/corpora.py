@@ -27,7 +27,6 @@ log = logging.getLogger("flair_nas")
 SPLIT_SEED = 0
 """The seed that splits a missing dev part off; by the global random state, each training seed would get another."""
 
-_LONG = 1000  # tokens of a sentence
 _SAMPLE = 1000  # sentences that are checked for words that are none
 
 
@@ -156,11 +155,6 @@ def _odd_words(parts: Mapping[str, Sequence[Sentence]]) -> Iterator[str]:
         )
     if ":" in (prefix := os.path.commonprefix(texts)) and len(set(texts)) > 1:
         yield f"every word begins with {prefix!r}; if that is no part of the words, take it away"
-    if (longest := max(map(len, train))) > _LONG:
-        yield (
-            f"train has a sentence of {longest:,} tokens, and takes long and much memory for it; an empty line ends a "
-            "sentence, is one missing?"
-        )
     for name in ("dev", "test"):
         pairs = zip(parts[name], train)
         if len(parts[name]) == len(train) and all(a.to_tokenized_string() == b.to_tokenized_string() for a, b in pairs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from flair_nas.errors import FlairNasError, listed
@@ -47,7 +47,7 @@ def read_labels(path: Path, lines: Mapping[str, int]) -> Mapping[str, str] | Non
     if strange and any(map(SPAN_TAG.fullmatch, inside)):
         raise FlairNasError(
             f"{path}:{lines[strange[0]]}: {strange[0]!r} among tags such as 'B-PER'; all have to be O or begin with "
-            "B-, I-, E- or S-: correct the row, or convert the file to BIO"
+            "B-, I-, E- or S-: correct the row (delete it if it names the columns), or convert the file to BIO"
         )
     inside = [label for label in inside if label != "o"] or inside
     for form in (_WITH_LETTER, _LETTER_ALONE, *_UNUSUAL):
@@ -70,6 +70,17 @@ def read_labels(path: Path, lines: Mapping[str, int]) -> Mapping[str, str] | Non
             *(path, *3 * inside[:1]),
         )
     return None
+
+
+def begins(before: str, tag: str) -> bool:
+    """Return True if an entity begins at a tag, in any of BIO, IOB1, BIOES and IOE2."""
+    return tag[0] in "BS" or (tag[0] in "IE" and (before[0] not in "BI" or before[2:] != tag[2:]))
+
+
+def to_bio(tags: Sequence[str]) -> list[str]:
+    """Return BIO tags; Flair's own decoder continues a span at an E- after another E- or another type."""
+    before = ("O", *tags)
+    return [("B" if begins(b, tag) else "I") + tag[1:] if tag[0] in "BIES" else "O" for b, tag in zip(before, tags)]
 
 
 def _find_fault(label: str, labels: Collection[str]) -> str:

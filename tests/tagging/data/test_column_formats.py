@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -393,27 +391,98 @@ def test_the_odd_row_is_blamed(tmp_path: Path, text: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [None, NER])
-def test_csv_is_answered_with_what_to_type(tmp_path: Path, columns: dict[int, str] | None) -> None:
-    path = tmp_path / "train.csv"
-    rows = [*"In", "on"]
-    path.write_text("".join(f"{word},O\n" for word in rows) + "\n".join(["", "Leeds,B-LOC", ""]))
-    with pytest.raises(FlairNasError, match="is CSV, .*: add --delimiter ','"):
-        read_column_file(path, columns, "ner")
-    assert len(read_column_file(path, columns, "ner", delimiter=",")) == 2
-
-
-def test_csv_with_a_column_of_sentences_is_converted_by_what_the_error_says(tmp_path: Path) -> None:
-    path = tmp_path / "train.csv"
-    path.write_text('Sentence #,Word,POS,Tag\nSentence: 1,Hugo,NNP,B-per\n,",",X,O\n,sang,X,O\nSentence: 2,He,X,O\n')
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I,O\nn,O\non,O\n\nLeeds,B-LOC\n",
+        'Sentence #,Word,POS,Tag\nSentence: 1,Hugo,NNP,B-per\n,",",X,O\n,sang,X,O\nSentence: 2,He,X,O\n',
+        "Sentence #;Word;Tag\nSentence: 1;Hugo;B-per\nSentence: 1;sang;O\nSentence: 2;He;O\n",
+        '{"text": "Hugo sang", "spans": []}\n{"text": "He left", "spans": []}\n',
+        '{"tokens": ["Hugo"], "ner_tags": ["B-PER"]}\n',
+        '[\n {"data": {"text": "Hugo"}, "annotations": []}\n]\n',
+        '[{"data": {"text": "Hugo"}, "annotations": []}]\n',
+    ],
+)
+def test_csv_and_json_are_answered_with_what_to_type(tmp_path: Path, columns: dict[int, str] | None, text: str) -> None:
+    (path := tmp_path / "train.csv").write_text(text)
+    kind = "JSON" if text[0] in "[{" else f"CSV, with columns separated by {';' if ';' in text else ','!r}"
     with pytest.raises(FlairNasError) as caught:
-        read_column_file(path, None, "ner")
-    (command,) = re.findall(r"python -c .*", str(caught.value))
-    (tmp_path / "new").mkdir()
-    command = command.replace("python", sys.executable).replace("FOLDER", "new")
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    found = read_column_file(tmp_path / "new" / "train.txt", None, "ner")
-    assert [[token.text for token in sentence] for sentence in found] == [["Hugo", ",", "sang"], ["He"]]
-    assert found[0].get_label("ner").value == "per"
+        read_column_file(path, columns, "ner")
+    assert str(caught.value).startswith(f"{path} is {kind}")
+    assert f"flair-nas convert {path} --out FOLDER" in str(caught.value)
+
+
+def test_csv_without_headings_is_read_with_a_delimiter(tmp_path: Path) -> None:
+    assert texts(tmp_path / "a.csv", "I,O\nn,O\n\nLeeds,B-LOC\n", delimiter=",") == ["I|n", "Leeds"]
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("Sentence #\tWord\tTag\nSentence: 1\tHugo\tB-per\nSentence: 1\tsang\tO\n", None),
+        ("Sentence #\tWord\tTag\nSentence: 1\tHugo\tB-per\n\tsang\tO\n", None),
+        ("sentence_id,word,label\n1,Hugo,B-per\n1,sang,O\n", ","),
+    ],
+)
+def test_a_column_that_numbers_sentences_is_named(tmp_path: Path, text: str, delimiter: str | None) -> None:
+    with pytest.raises(FlairNasError, match="a.tsv:1: the column '[Ss]entence.*' numbers the sentences; .*convert"):
+        texts(tmp_path / "a.tsv", text, delimiter=delimiter)
+
+
+# Headings, and sentences that a column ends.
+
+HIPE = (
+    "TOKEN\tNE-COARSE\tMISC\n# document = 1\nHugo\tB-pers\t_\nsang\tO\tNoSpaceAfter\n.\tO\tEndOfSentence\n"
+    "EndOfSentence\tO\t_\nleft\tO\tNoSpaceAfter|EndOfSentence\n\nShe\tO\t_\n"
+)
+
+
+def test_headings_are_left_out_and_a_column_ends_sentences(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "flair_nas")
+    path = tmp_path / "a.tsv"
+    assert texts(path, HIPE, {0: "text", 1: "ner"}) == ["Hugo|sang|.", "EndOfSentence|left", "She"]
+    assert caplog.messages == [
+        f"{path} holds headings: 1 (first, line 1), 'EndOfSentence', which ends a sentence: 2 (first, line 5), "
+        "comments: 1 (first, line 2)"
+    ]
+
+
+def test_every_command_reads_sentences_that_a_column_ends(tmp_path: Path) -> None:
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"{part}.txt").write_text(HIPE)
+    named: dict[str, Any] = {"corpus": str(tmp_path), "columns": "text=0,ner=1"}
+    select = SelectConfig(**named, embeddings=["char"])
+    for corpus in (
+        load_corpus_of(TaggerConfig(**named)),
+        tagging_task.read(select.one()),
+        tagging.read(TaggingSearchConfig(**named)),
+    ):
+        assert [len(part) for part in (corpus.corpus.train, corpus.corpus.dev, corpus.corpus.test)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        ("Token Tag", ["Hugo|sang"]),
+        ("word label", ["Hugo|sang"]),
+        ("text O", ["text|Hugo|sang"]),
+        ("Form B-X", ["Form|Hugo|sang"]),
+    ],
+)
+def test_a_row_of_headings_is_no_word(tmp_path: Path, first: str, words: list[str]) -> None:
+    assert texts(tmp_path / "a.txt", f"{first}\n{BIO}") == words
+
+
+def test_the_heading_of_a_later_row_is_a_word(tmp_path: Path) -> None:
+    assert texts(tmp_path / "a.txt", "word NN\nran VB\n\nword NN\n", {0: "text", 1: "pos"}) == ["word|ran", "word"]
+
+
+@pytest.mark.parametrize("words", [200, 201])
+def test_a_long_sentence_is_told_with_its_line(tmp_path: Path, caplog: pytest.LogCaptureFixture, words: int) -> None:
+    path = tmp_path / "a.txt"
+    texts(path, f"{BIO}\n" + "on O\n" * words + f"\n{BIO}")
+    told = [f"{path}:4: a sentence of {words} words begins here; an empty line ends a"]
+    assert [message[: len(told[0])] for message in caplog.messages] == told * (words > 200)
 
 
 # Labels.
