@@ -52,7 +52,7 @@ def _initials(name: str) -> str:
 
 def as_markdown(text: str) -> str:
     """Return text that Markdown shows as it is, HTML and cells of tables included."""
-    return re.sub(r"[\\`<>&|*]", r"\\\g<0>", text)
+    return re.sub(r"[\\`<>|*]|&(?=#?\w+;)", r"\\\g<0>", text)
 
 
 def listed(texts: Sequence[str], most: int = 20) -> str:

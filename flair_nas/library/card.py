@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flair_nas.errors import brief
+from flair_nas.errors import as_markdown, brief
 from flair_nas.genotype import Genotype
 from flair_nas.library.downloads import FILE
 from flair_nas.storage.files import hash_file, write_text
@@ -147,4 +147,6 @@ def words_of(name: str) -> str:
 
 
 def _to_text(value: object) -> str:
-    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else brief(value, 500)
+    if isinstance(value, str):
+        return value if value.startswith("http") else as_markdown(value)
+    return f"{value:g}" if isinstance(value, float) else as_markdown(brief(value, 500))

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flair_nas.errors import as_markdown
 from flair_nas.experiments.counts import unpack_counts
 from flair_nas.experiments.ledger import Ledger, Run
 from flair_nas.experiments.statistics import compare, epoch_seconds, mean_and_spread
@@ -133,10 +134,13 @@ def _recalls(runs: Runs) -> list[float]:
 
 def to_markdown(table: Table, grid: Grid) -> str:
     """Return the table as Markdown."""
-    lines = [f"## {table.title}", ""] + ([table.note, ""] if table.note else [])
+    lines = [f"## {as_markdown(table.title)}", ""] + ([table.note, ""] if table.note else [])
     for cells in (grid.headers, ["---"] * len(grid.headers), *grid.rows):
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join([*lines, "", *(line for remark in grid.remarks for line in (remark, ""))]).rstrip() + "\n"
+        lines.append(f"| {' | '.join(map(as_markdown, cells))} |")
+    return (
+        "\n".join([*lines, "", *(line for remark in grid.remarks for line in (as_markdown(remark), ""))]).rstrip()
+        + "\n"
+    )
 
 
 def to_csv(table: Table, grid: Grid) -> str:

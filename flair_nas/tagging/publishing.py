@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, as_markdown
 from flair_nas.library.card import (
     CARD,
     PICTURE,
@@ -49,7 +49,7 @@ _FILES = (PICKLE, WEIGHTS, CONFIG, FILE, PICTURE, CARD)
 _TEMPLATE = """
 # {name}
 
-A sequence tagger for [Flair](https://github.com/flairNLP/flair), trained by flair-nas on {config.corpus}; its recurrent
+A sequence tagger for [Flair](https://github.com/flairNLP/flair), trained by flair-nas on {corpus}; its recurrent
 layer is `{config.rnn}`.
 
 ```python
@@ -185,6 +185,7 @@ def _write_card(
     text = _TEMPLATE.format(
         name=name,
         repository=repository,
+        corpus=as_markdown(corpus),
         config=config,
         metrics=metrics,
         metric=metric,

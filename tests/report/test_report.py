@@ -408,6 +408,24 @@ def test_a_selection_has_its_rungs_curves_and_final_difference(tmp_path: Path) -
     )
     shown = " ".join(texts(report(tmp_path / "out", out=tmp_path / "page.html")).split())
     assert "Take gru. All candidates a c" in shown and "In Flair" not in shown
+    (tmp_path / "out" / "report.md").write_text(
+        "# A\n\n**Keep lstm.**\n\n| layer | P(better) |\n| --- | --- |\n| a\\<b\\>\\|c | 0.81 |\n\n"
+        "Beware:\n\n- few labels.\n\n## All candidates\n\n| a |\n| - |\n| c |\n"
+    )
+    shown = " ".join(texts(report(tmp_path / "out", out=tmp_path / "page.html")).split())
+    assert "Keep lstm. layer P(better) a&lt;b&gt;|c 0.81 few labels. All candidates a c" in shown.replace(
+        "<", "&lt;"
+    ).replace(">", "&gt;")
+
+
+def test_each_of_a_few_candidates_has_its_colour(tmp_path: Path) -> None:
+    ledger = select_ledger(tmp_path / "out")
+    for number in range(4):
+        ledger.runs[f"random-{number}-0a1b2c-rate0.1-seed1"] = {"dev": [0.5], "dev_loss": [2.0]}
+    ledger.save()
+    curves = figure_titled(report(tmp_path / "out", out=tmp_path / "page.html"), "F1 on dev, seed 1")["data"]
+    assert len(curves) == 7 == len({curve["line"]["color"] for curve in curves})
+    assert all(curve["showlegend"] for curve in curves)
 
 
 def test_a_selection_that_has_just_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -407,6 +407,20 @@ def test_each_row_says_of_how_many_seeds_it_is(
         assert cell in lines["cell"] and cell.replace("2", "1") in lines["LSTM"]
 
 
+def test_layers_that_learnt_nothing_are_not_compared(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = {"dev": [0.0], "test": 0.0, "counts": pack_counts(np.array([[0, 0, 2]] * 9)), "parameters": 1}
+    figures = nothing | {"seconds": [1.0], "peak_memory_mb": 1.0}
+    monkeypatch.setattr(tagging_task, "train", lambda *_: dict(figures))
+    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n  a<b>|c: {rnn: tanh0}\n"
+    assert main(["tables", "run", "-q", written(tmp_path, corpus, one), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "0.50" not in said and "P(better)" not in said.partition("Mean ±")[0]
+    assert "Nothing was learnt on tags & more by LSTM, a\\<b\\>\\|c: train longer." in said
+    assert "| a\\<b\\>\\|c |" in said and "<b>" not in said
+
+
 def test_latex_escapes_what_it_must() -> None:
     grid = Grid(["layer", "F1"], [["A&B_1 50% \\ #", "1.00 ± 0.10"]], ["a remark"])
     found = to_latex(None, grid)  # type: ignore[arg-type]
