@@ -255,6 +255,19 @@ def test_a_truncated_file(corpus, files, tmp_path, kind, name):
     assert f"{name} is cut short or not" in error_of([f"{kind}:{tmp_path / name}"], corpus)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"),
+    [
+        ("word", "pieces.bin", "is a model of fastText; name it fasttext:"),
+        ("fasttext", "words.gensim", "has vectors of words alone; name it word:"),
+        ("fasttext", "words.bin", "word2vec's .bin: word:PATH"),
+        ("fasttext", "words.txt", "such as .vec or word2vec's .bin: word:PATH"),
+    ],
+)
+def test_vectors_under_the_name_of_another_kind(corpus, files, kind, name, hint):
+    assert hint in error_of([f"{kind}:{files[name]}"], corpus)
+
+
 # Text as others publish it.
 
 
