@@ -35,7 +35,7 @@ print("\\n" + json.dumps([code, loaded]), file=sys.stderr)
 
 VERBS = (
     *("search", "select", "lm train", "lm compare", "tag train", "tag predict", "tables run", "report"),
-    "genotypes list",
+    *("genotypes list", "convert"),
 )
 
 
@@ -103,8 +103,8 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         (
             ["tga"],
-            "unknown: 'tga'; did you mean tag? there are search, forgetting, select, tag, lm, charlm, tables, report, "
-            "genotypes;",
+            "unknown: 'tga'; did you mean tag? there are search, forgetting, select, convert, tag, lm, charlm, tables, "
+            "report, genotypes;",
         ),
         (["tag", "trian"], "did you mean train? there are train, evaluate, predict, bench, export, publish;"),
         ([], "VERB"),

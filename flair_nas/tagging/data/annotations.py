@@ -56,7 +56,7 @@ Records: TypeAlias = "Iterator[Tagged | Annotated]"
 
 
 class Notes(dict[str, list[str]]):
-    """What is left out or changed, and where."""
+    """Notes on what is left out or changed, by kind, with the lines."""
 
     def add(self, kind: str, line: int, what: str = "") -> None:
         """Add a line, and what it has, to those of a kind."""

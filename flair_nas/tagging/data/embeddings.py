@@ -13,7 +13,6 @@ import requests
 from flair.data import Corpus, Dictionary, Sentence
 from flair.embeddings import (
     CharacterEmbeddings,
-    FastTextEmbeddings,
     FlairEmbeddings,
     OneHotEmbeddings,
     PooledFlairEmbeddings,
@@ -28,7 +27,7 @@ from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import sentences_of
-from flair_nas.tagging.data.word_vectors import read_word_vectors
+from flair_nas.tagging.data.word_vectors import read_fasttext, read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import name_in_order
 
@@ -93,8 +92,8 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         _warn_of_unknown(spec, vectors.vocab, corpus)
         return vectors
     if kind == "fasttext" and argument:
-        wanted = "a fastText model: .bin, or gensim's own (vectors as text, such as .vec: word:PATH)"
-        return _from_file(FastTextEmbeddings, spec, argument, wanted)
+        wanted = "a fastText model: .bin, or gensim's own (other vectors, such as .vec or word2vec's .bin: word:PATH)"
+        return _from_file(read_fasttext, spec, argument, wanted)
     if kind == "transformer" and argument:
         path = user_path(argument)
         name = str(path) if path.is_dir() else argument

@@ -23,7 +23,11 @@ def find_folder(source: str) -> Path:
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise FlairNasError(f"corpus {brief(source)} is a file; give the folder that holds train, dev and test files")
+        fault = f"corpus {brief(source)} is a file; give the folder that holds train, dev and test files"
+        is_other = folder.suffix.lower() in (".csv", ".json", ".jsonl")
+        raise FlairNasError(
+            f"{fault}, which `flair-nas convert {typed(folder)} --out FOLDER` makes" if is_other else fault
+        )
     near = {name: typed(Path(where)) for name, where in siblings(Path(source)).items() if Path(where).is_dir()}
     hint = did_you_mean(Path(source).name.replace("-", "_"), near | dict(zip(NAMES, NAMES)), count=2)
     raise FlairNasError(

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 import torch
-from flair.embeddings import WordEmbeddings
+from flair.embeddings import FastTextEmbeddings, WordEmbeddings
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
@@ -19,6 +19,7 @@ from flair_nas.errors import FlairNasError
 log = logging.getLogger("flair_nas")
 
 _PICKLE, _GZIP = b"\x80", b"\x1f\x8b"  # beginnings of such files
+_FASTTEXT = (793712314).to_bytes(4, "little")
 _ENDS_IN_NUMBER = re.compile(rb" [-+]?[0-9.]*[0-9]([eE][-+]?[0-9]+)?$")  # no word does, even one with blanks
 
 
@@ -30,11 +31,13 @@ def read_word_vectors(file: str) -> WordEmbeddings:
             word and its numbers in each row. The first line of a text may hold the numbers of rows and columns.
 
     Raises:
-        FlairNasError: a row of a text is faulty; the message names the line.
+        FlairNasError: the file is a model of fastText, or a row of a text is faulty; the message names the line.
     """
     path = Path(file)
     with open(path, "rb") as stream:
-        start = stream.read(2)
+        start = stream.read(4)
+    if start == _FASTTEXT:
+        raise FlairNasError(f"{path} is a model of fastText; name it fasttext:{file}")
     if start[:1] == _PICKLE:
         return WordEmbeddings(file)
     if path.name.lower().endswith((".bin", ".bin.gz")):
@@ -44,10 +47,24 @@ def read_word_vectors(file: str) -> WordEmbeddings:
         vocabulary, matrix = vectors.key_to_index, torch.from_numpy(vectors.vectors)
         matrix = torch.cat([matrix, matrix.new_zeros(1, matrix.shape[1])])  # [words + 1, D]
     else:
-        with open(path, "rb") if start != _GZIP else gzip.open(path) as stream:
+        with open(path, "rb") if start[:2] != _GZIP else gzip.open(path) as stream:
             vocabulary, matrix = _read_text(path, cast(BinaryIO, stream))
     embeddings = WordEmbeddings(None, vocab=vocabulary, embedding_length=matrix.shape[1], name=file)
     embeddings.embedding = nn.Embedding.from_pretrained(matrix)
+    return embeddings
+
+
+def read_fasttext(file: str) -> FastTextEmbeddings:
+    """Load a fastText model, which has vectors of unknown words, too.
+
+    Raises:
+        FlairNasError: the file has vectors of known words alone; Flair would fail at the first other one.
+    """
+    from gensim.models.fasttext import FastTextKeyedVectors
+
+    embeddings = FastTextEmbeddings(file)
+    if not isinstance(embeddings.precomputed_word_embeddings, FastTextKeyedVectors):
+        raise FlairNasError(f"{file} has vectors of words alone; name it word:{file}")
     return embeddings
 
 

@@ -255,6 +255,19 @@ def test_a_truncated_file(corpus, files, tmp_path, kind, name):
     assert f"{name} is cut short or not" in error_of([f"{kind}:{tmp_path / name}"], corpus)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"),
+    [
+        ("word", "pieces.bin", "is a model of fastText; name it fasttext:"),
+        ("fasttext", "words.gensim", "has vectors of words alone; name it word:"),
+        ("fasttext", "words.bin", "word2vec's .bin: word:PATH"),
+        ("fasttext", "words.txt", "other vectors, such as .vec or word2vec's .bin: word:PATH"),
+    ],
+)
+def test_vectors_under_the_name_of_another_kind(corpus, files, kind, name, hint):
+    assert hint in error_of([f"{kind}:{files[name]}"], corpus)
+
+
 # Text as others publish it.
 
 
@@ -356,7 +369,7 @@ def test_what_is_packed_otherwise_or_read_by_another_form(corpus, files, tmp_pat
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(Path(files["words.txt"]).read_bytes())[:-400])
     assert "cut.txt.gz is cut short" in error_of([f"word:{tmp_path / 'cut.txt.gz'}"], corpus)
     (tmp_path / "cc.vec").write_text("\n".join(rows_of(files)))
-    assert "such as .vec: word:PATH" in error_of([f"fasttext:{tmp_path / 'cc.vec'}"], corpus)
+    assert "such as .vec or word2vec's .bin: word:PATH" in error_of([f"fasttext:{tmp_path / 'cc.vec'}"], corpus)
 
 
 def test_a_file_of_the_wrong_kind(corpus, files, tmp_path):
