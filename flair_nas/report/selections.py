@@ -138,9 +138,10 @@ def _draw_difference(section: Section, task: Task, runs: JSON, finalists: Sequen
         figures["difference"] = draw_curves(_trace_density(gain), title, f"{task.title} on {part}", "density", detail)
     section.draw(**figures)
     low, high = gain.interval()
+    several = max(map(len, counts)) > 1
     section.add(
         f"The gain is {gain.value:.2f} (95 %: {low:.2f} to {high:.2f}), and above zero with a probability of "
-        f"{gain.probability:.2f}, by Student's t over seeds and sentences."
+        f"{gain.probability:.2f}, by Student's t over {'seeds and sentences' if several else 'sentences alone'}."
     )
 
 

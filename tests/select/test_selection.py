@@ -212,9 +212,9 @@ def test_cells_that_are_searched_on_the_corpus_are_candidates(
 ) -> None:
     # the layer with gates has the most weights; on test the baseline finds nothing, the other one all
     monkeypatch.setattr(Task, "cost", lambda self, run, epochs: float(-run["parameters"]))
-    counts = itertools.cycle([[0, 1, 1], [1, 1, 1]])
+    counts = itertools.cycle([[0, 1, 1], [0, 1, 1], [1, 1, 1], [1, 1, 1]])  # two seeds of each
     monkeypatch.setattr("flair_nas.select.report.unpack_counts", lambda _: np.array([next(counts)] * 20))
-    few: dict[str, Any] = {"search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
+    few: dict[str, Any] = {"search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1], "fresh_seeds": 2}
     given = settings(corpus, searches=["i-darts", "ess"], **few)
     found = select_layer(given, tmp_path / "out")
     cell, gated = (load_genotype(tmp_path / f"out/searches/search-{name}-1-epochs") for name in ("i-darts", "ess"))
