@@ -84,8 +84,8 @@ def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1,
             places += len(bad)
     start, byte = broken[0]
     others = listed([f"{number}" for number, _ in broken[1:]], 5)
-    also = f", and neither are lines {others} ({len(broken):,} in all)" if others else ""
-    fault = f"{source}:{start}: not UTF-8 (byte 0x{byte:02x}){also}"
+    also = f", nor is line {others}" if len(broken) == 2 else f", nor are lines {others} ({len(broken):,} in all)"
+    fault = f"{source}:{start}: not UTF-8 (byte 0x{byte:02x}){also if others else ''}"
     if places >= _MANY_BROKEN and not knows_valid:
         return f"{fault}; convert it from its encoding, for example with: {_iconv('-f LATIN1', source)}"
     where = "; correct them" if others else ", and no other line is broken; correct it"

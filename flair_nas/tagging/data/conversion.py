@@ -38,7 +38,7 @@ class ConvertedPart(NamedTuple):
     labels: Counter[str]
 
 
-def convert_corpus(files: Sequence[str | Path], out: str | Path) -> dict[str, ConvertedPart]:
+def convert_corpus(files: str | Path | Sequence[str | Path], out: str | Path) -> dict[str, ConvertedPart]:
     """Write a folder of column files from data that other tools export, as `load_corpus` and `tag train` take it.
 
     What is left out or changed is logged: spans that end within a word, overlaps, empty texts and others.
@@ -63,6 +63,7 @@ def convert_corpus(files: Sequence[str | Path], out: str | Path) -> dict[str, Co
         >>> convert_corpus(["places.jsonl"], "places")["train"].labels
         Counter({'LOC': 1})
     """
+    files = [files] if isinstance(files, (str, Path)) else files
     sources: dict[str, list[Path]] = {}
     for file in map(user_path, files):
         sources.setdefault(_part_of(file), []).append(file)
@@ -108,8 +109,15 @@ def _convert(path: Path) -> list[list[tuple[str, str]]]:
         raise FlairNasError(f"{path} holds no annotated sentence")
     lines = {tag: sentence.line for sentence in reversed(sentences) for tag in sentence.tags}
     forms = read_labels(path, lines)
+    converted = []
+    for line, words, tags in sentences:
+        bio = to_bio([forms[tag] for tag in tags]) if forms else tags
+        for word, tag, now in zip(words, tags, bio):
+            if now != tag:
+                notes.add("tags in another form than BIO, rewritten", line, f"{brief(word)}: {tag} to {now}")
+        converted.append(list(zip(words, bio)))
     notes.report(path)
-    return [list(zip(words, to_bio([forms[tag] for tag in tags]) if forms else tags)) for _, words, tags in sentences]
+    return converted
 
 
 def _plain_words(sentence: Tagged, notes: Notes) -> Iterator[Tagged]:
