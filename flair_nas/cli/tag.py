@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -437,20 +437,21 @@ def _read_lines(path: str | None) -> Iterator[list[str]]:
         assert isinstance(stream, io.BufferedIOBase)
         while data := stream.read1(_MOST_AT_ONCE):
             *lines, rest = (rest + data).split(b"\n")
-            yield [_decode(line, file, number + n, knows_valid) for n, line in enumerate(lines)]
+            yield _decode(lines, file, number, knows_valid)
             number += len(lines)
             knows_valid = knows_valid or not all(line.isascii() for line in lines)
         if rest:
-            yield [_decode(rest, file, number, knows_valid)]
+            yield _decode([rest], file, number, knows_valid)
 
 
-def _decode(line: bytes, file: Path | None, number: int, knows_valid: bool) -> str:
-    """Return the text of a line; if it is not UTF-8, the error names all such lines of the file."""
+def _decode(lines: Sequence[bytes], file: Path | None, number: int, knows_valid: bool) -> list[str]:
+    """Return the text of lines; if it is not UTF-8, the error names all such lines of the file, or of these."""
     try:
-        return line.decode("utf-8").rstrip("\r")
+        return [line.decode("utf-8").rstrip("\r") for line in lines]
     except UnicodeDecodeError:
         if file is None:
-            raise FlairNasError(explain_not_utf8("standard input", [line], number, knows_valid=knows_valid)) from None
+            ended = [line + b"\n" for line in lines]
+            raise FlairNasError(explain_not_utf8("standard input", ended, number, knows_valid=knows_valid)) from None
         with open(file, "rb") as stream:
             raise FlairNasError(explain_not_utf8(file, stream)) from None
 

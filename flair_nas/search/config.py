@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -219,7 +220,10 @@ class SearchSettings:
     controller_size: int = setting(64, "enas: size of the controller's LSTM", **COUNT)
 
     def __post_init__(self) -> None:
-        raise_problems(find_problems(self) or self._contradictions())
+        problems = find_problems(self)
+        with contextlib.suppress(TypeError, ValueError, AttributeError):  # a wrong type contradicts nothing
+            problems += self._contradictions()
+        raise_problems(problems)
 
     def _contradictions(self) -> list[str]:
         intra = self.learn == "intra"

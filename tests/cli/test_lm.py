@@ -79,7 +79,7 @@ def test_settings_come_from_preset_then_file_then_flags_and_resume_goes_on(text,
     command = ["lm", "train", "--preset", "ptb-small", "--config", str(file), "--text", text, "--out", str(out)]
     assert main([*command, *SMALL, "--epochs", "1"]) == 0
     settings = read_settings(out / "config.yaml", LanguageModelConfig)
-    assert (settings["rnn"], settings["slowness"], settings["epochs"]) == ("i-darts-ptb", 1e-4, 1)
+    assert (settings["rnn"], settings["slowness"], settings["epochs"]) == ("gru", 1e-4, 1)
     assert main(["lm", "train", "--resume", str(out), "--epochs", "2"]) == 0
     assert len((out / "history.jsonl").read_text().splitlines()) == 2
     assert main(["lm", "train", "--resume", str(out), "--hidden-size", "9"]) == 2
