@@ -116,7 +116,7 @@ def _read_csv(path: Path, text: str, notes: Notes) -> Records:
 
 def _read_rows(path: Path, text: str) -> list[tuple[int, list[str]]]:
     """Return line and fields of each row of CSV, without fields for an empty one; the first has the headings."""
-    mark = max(",;\t", key=text.partition("\n")[0].count)
+    mark = max(",;\t", key=text.lstrip("\r\n").partition("\n")[0].count)
     # a word that is a quote is written as """" in CSV, but as it is in most files with tabs
     quoting: Any = csv.QUOTE_NONE if mark == "\t" and '""' not in text else csv.QUOTE_MINIMAL
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, quoting=quoting)
@@ -124,13 +124,15 @@ def _read_rows(path: Path, text: str) -> list[tuple[int, list[str]]]:
     try:
         for row in reader:
             fields = [field.strip() for field in row]
+            if not rows and not any(fields):
+                continue  # an empty line before the headings
             line = reader.line_num
             if any("\n" in field or "\r" in field for field in fields):
                 raise FlairNasError(f'{path}:{line}: a quote before it is not closed; a quote that is a word is """"')
             if rows and any(fields) and len(fields) != len(rows[0][1]):
                 raise FlairNasError(
-                    f"{path}:{line}: {len(fields)} columns, where line 1 names {len(rows[0][1])}; put quotes around "
-                    f"a field that holds {mark!r}"
+                    f"{path}:{line}: {len(fields)} columns, where line {rows[0][0]} names {len(rows[0][1])}; put "
+                    f"quotes around a field that holds {mark!r}"
                 )
             rows.append((line, fields if any(fields) else []))
     except csv.Error as error:
@@ -215,7 +217,10 @@ def _read_label_studio(where: str, line: int, task: Mapping[str, Any], notes: No
     texts = [data["text"]] if "text" in data else [value for value in data.values() if isinstance(value, str)]
     if len(texts) != 1 or not isinstance(texts[0], str):
         raise FlairNasError(f"{where}: the data of this task is no single text: {brief(data)}; name the text 'text'")
-    annotations = [each for each in task.get("annotations") or () if not each.get("was_cancelled")]
+    given = task.get("annotations") or []
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise FlairNasError(f"{where}: the annotations of this task are no list of objects: {brief(given)}")
+    annotations = [each for each in given if not each.get("was_cancelled")]
     if not annotations:
         notes.add("tasks without an annotation, left out", line, brief(texts[0], 60))
         return
@@ -223,7 +228,7 @@ def _read_label_studio(where: str, line: int, task: Mapping[str, Any], notes: No
         notes.add("tasks with several annotations, of which the first counts", line)
     values = []
     for result in annotations[0].get("result", ()):
-        if "labels" in (value := result.get("value", {})):
+        if "labels" in (value := result.get("value") or {}):
             values.append(value)
         else:
             notes.add("results other than spans, left out", line, brief(result.get("type")))
@@ -237,7 +242,8 @@ def _read_spans(where: str, items: Any) -> list[Span]:
         quoted = None
         if isinstance(item, dict):
             start, end = (item.get(name, item.get(f"{name}_offset")) for name in ("start", "end"))
-            label, quoted = item.get("label") or item.get("labels"), item.get("text")
+            label = item.get("label") or item.get("labels")
+            quoted = text if isinstance(text := item.get("text"), str) else None
         else:
             start, end, label = item if isinstance(item, list) and len(item) == 3 else (None, None, None)
         for one in label if isinstance(label, list) else [label]:

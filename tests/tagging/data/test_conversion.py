@@ -306,3 +306,18 @@ def test_the_command_says_what_it_wrote(
     assert main(["convert", "b.jsonl", "--out", "corpus2"]) == 2
     assert capsys.readouterr().err == "flair-nas: b.jsonl cannot be read: No such file or directory\n"
     assert not Path("corpus2").exists()
+
+
+def test_a_task_whose_spans_quote_a_list_or_have_no_value_is_read(tmp_path: Path) -> None:
+    span = {"start": 0, "end": 3, "labels": ["PER"], "text": ["Ada"]}
+    task = {"data": {"text": "Ada sings."}, "annotations": [{"result": [{"value": span}, {"value": None}]}]}
+    (file := tmp_path / "tasks.json").write_text(json.dumps([task]), encoding="utf-8")
+    assert convert_corpus([file], tmp_path / "out")["train"].labels == {"PER": 1}
+    (odd := tmp_path / "odd.json").write_text(json.dumps([{**task, "annotations": {"result": []}}]), encoding="utf-8")
+    with pytest.raises(FlairNasError, match=r"odd.json:1: the annotations of this task are no list"):
+        convert_corpus(odd, tmp_path / "no")
+
+
+def test_csv_may_begin_with_an_empty_line(tmp_path: Path) -> None:
+    (file := tmp_path / "a.csv").write_text("\nSentence #,Word,Tag\n1,Ada,B-PER\n1,sings,O\n", encoding="utf-8")
+    assert convert_corpus(file, tmp_path / "out")["train"].words == 2
