@@ -87,7 +87,10 @@ def advised_learning_rate(text: str, others: Sequence[str] = ()) -> float:
     """
     if text.upper() in [other.upper() for other in others]:
         return LEARNING_RATE
-    return parse_layer_spec(text, others)[0].origin.get("learning_rate", LEARNING_RATE)  # type: ignore[no-any-return]
+    rate = parse_layer_spec(text, others)[0].origin.get("learning_rate", LEARNING_RATE)
+    if not isinstance(rate, (int, float)) or not 1e-12 <= rate <= 1e6:
+        raise FlairNasError(f"{brief(text)}: learning_rate in its origin must be a number above 0, got {brief(rate)}")
+    return float(rate)
 
 
 def normalize_description(architecture: str) -> str:

@@ -117,6 +117,9 @@ class Tagger:
         sentences = list(sentences)
         if any(isinstance(words, str) for words in sentences):
             raise FlairNasError("find_spans takes a list of words for each sentence; predict takes texts")
+        sentences = [list(words) for words in sentences]
+        if not all(word for words in sentences for word in words):
+            raise FlairNasError("find_spans takes words that are not empty; leave the empty ones out")
         list(check_characters(map(" ".join, sentences)))
         return self._tag([[Word(word, 0, 1) for word in words] for words in sentences], batch_size)
 

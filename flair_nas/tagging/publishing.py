@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,11 +158,23 @@ def _cut_paths(tagger: SequenceTagger) -> set[str]:
 def _check_paths(out: Path, folders: Collection[str]) -> None:
     """Refuse to publish files that name a folder of this machine."""
     for file in out.iterdir():
-        content = file.read_bytes()
+        content = _read_names(file)
         if names := [folder for folder in folders if folder != "/" and f"{folder}/".encode() in content]:
             raise FlairNasError(
                 f"{file.name} would show {names[0]} to everybody; train the tagger with embeddings by relative paths"
             )
+
+
+def _read_names(file: Path) -> bytes:
+    """Return the bytes of a file that can hold names: all but those of tensors."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            return b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".pkl"))
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little") if file.name == WEIGHTS else -1
+        if length < 0:
+            stream.seek(0)
+        return stream.read(length)
 
 
 def _write_card(

@@ -297,6 +297,7 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path) -> None:
         (lambda tagger: tagger.predict("a", batch_size=0), "batch_size must be at least 1, got 0"),
         (lambda tagger: tagger.predict([["Ada", "saw"]]), "find_spans takes sentences that are split"),
         (lambda tagger: tagger.find_spans(["Ada", "saw"]), "predict takes texts"),
+        (lambda tagger: tagger.find_spans([["Ada", "", "saw"]]), "words that are not empty; leave the empty ones out"),
     ):
         with pytest.raises(FlairNasError, match=message):
             call(Tagger(folder))

@@ -18,8 +18,9 @@ from flair.models import LanguageModel, SequenceTagger
 from https_server import Server, put_repository, serve
 from small_tagging import settings, write_corpus, write_word_vectors
 
-from flair_nas import Genotype, TaggerConfig, load_genotype, load_tagger, random_genotype, train_taggers
+from flair_nas import FlairNasError, Genotype, TaggerConfig, load_genotype, load_tagger, random_genotype, train_taggers
 from flair_nas.cli import main
+from flair_nas.tagging import publishing
 from flair_nas.tagging.data.character_models import save_character_model
 from flair_nas.tagging.safe_file import NotDataError
 
@@ -234,3 +235,12 @@ for name, offline in (("pickle", "0"), ("never", "1")):
     said = python(code, server, tmp_path)
     assert "has no model.safetensors with a config.json; if you trust its author" in said
     assert "hf://team/never: is not in the cache, and FLAIR_NAS_OFFLINE keeps flair-nas off the network" in said
+
+
+def test_bytes_of_weights_are_no_names_of_folders(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(3)}, tmp_path / publishing.PICKLE)  # its archive has parts such as x/data/0
+    assert b"/data/" in (tmp_path / publishing.PICKLE).read_bytes()
+    publishing._check_paths(tmp_path, ["/data"])
+    torch.save({"name": "/data/glove.gensim"}, tmp_path / publishing.PICKLE)
+    with pytest.raises(FlairNasError, match=f"{publishing.PICKLE} would show /data to everybody"):
+        publishing._check_paths(tmp_path, ["/data"])

@@ -116,7 +116,7 @@ def test_a_layer_is_trained_at_the_rate_that_it_is_stored_with(
         train_taggers(settings(corpus, learning_rate=0.5, epochs=1), tmp_path / "own", progress=False)
     assert "as advised" not in caplog.text
     dataclasses.replace(slow, origin={"learning_rate": "fast"}).save(tmp_path / "slow.json")
-    with pytest.raises(FlairNasError, match="learning_rate must be a number .*, got 'fast'"):
+    with pytest.raises(FlairNasError, match="learning_rate in its origin must be a number above 0, got 'fast'"):
         train_taggers(settings(corpus, rnn=str(tmp_path / "slow.json"), learning_rate=None), tmp_path / "no")
 
 
