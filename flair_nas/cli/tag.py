@@ -155,7 +155,9 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag train``."""
-    may_change = (*TaggerConfig.may_change, "learning_rate")  # None until the layer is read
+    may_change = TaggerConfig.may_change
+    if arguments.learning_rate is None:  # that of the run or of the layer is read later
+        may_change += ("learning_rate",)
     config, out = settings_of_run(arguments, TaggerConfig, "tagging", may_change)
     check_corpus(config.corpus)
     if config.rnn.upper() not in LAYER_NAMES:

@@ -24,7 +24,7 @@ from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
-from flair_nas.library.layer_spec import warn_of_risks
+from flair_nas.library.layer_spec import advised_learning_rate, warn_of_risks
 from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
@@ -195,7 +195,7 @@ class _Running:
             return None
         key, find = ("time_of", size_by_time) if row.time_of else ("size_of", size_by_count)
         other, data = next(row for row in self.table.rows if row.name == reference), self._fingerprint(column)
-        both = run_settings(row, column, rnn), run_settings(other, column, other.rnn or "")
+        both = _layer_settings(row, column, rnn), _layer_settings(other, column, other.rnn or "")
         own, others = (dataclasses.asdict(TASKS[column.task].settings(**settings)) for settings in both)
         name = f"size-{_name(row, column, {**own, key: _name(other, column, others, data)}, data)}"
         return Job(name, find, (column.task, own, others))
@@ -205,7 +205,7 @@ class _Running:
         if (first := self._first_job(row, column)) is not None:
             return first
         column, task = self._placed(column), TASKS[column.task]
-        settings = run_settings(row, column, self._find_layer(row, column) or "")
+        settings = _layer_settings(row, column, self._find_layer(row, column) or "")
         if (sizing := self._size_job(row, column)) is not None:  # a budget forgets the plan, not the runs
             settings["hidden_size"] = self.ledger.runs[sizing.name]["hidden_size"]
         whole = dataclasses.asdict(task.settings(**{**settings, **task.work.seeded(seed)}))
@@ -246,6 +246,14 @@ def _select_rows(table: Table, names: Sequence[str]) -> list[Row]:
             hint = did_you_mean(name, known)
             raise FlairNasError(f"rows: {table.title} has no row {brief(name)}: {hint}its rows: {', '.join(known)}")
     return [row for row in table.rows if row.name in names]
+
+
+def _layer_settings(row: Row, column: Column, rnn: str) -> dict[str, Any]:
+    """Return the settings of a run, with the learning rate that its layer is stored with if they have none."""
+    settings = run_settings(row, column, rnn)
+    if column.task == "tagging" and rnn and settings.get("learning_rate") is None:
+        settings["learning_rate"] = advised_learning_rate(rnn, LAYER_NAMES)
+    return settings
 
 
 def _name(row: Row, column: Column, settings: dict[str, Any], data: str) -> str:

@@ -35,6 +35,7 @@ from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings.fields import check_config
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
+from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns
 from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, load_corpus, sentences_of
@@ -94,7 +95,7 @@ def train_taggers(
             f"corpus must be what flair_nas.load_corpus returns, got {brief(corpus)}; write other sentences to a "
             "folder of column files"
         )
-    config = _with_learning_rate(config)
+    config = _with_learning_rate(config, user_path(out))
     sizes = f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else "")
     with flair_device(config.device), flair_says(logging.NOTSET if verbose else logging.WARNING):
         check_precision(config.precision, flair.device)
@@ -111,10 +112,13 @@ def train_taggers(
             return metrics
 
 
-def _with_learning_rate(config: TaggerConfig) -> TaggerConfig:
-    """Return the settings with the learning rate that the layer is stored with, if they have none; log it."""
+def _with_learning_rate(config: TaggerConfig, out: Path) -> TaggerConfig:
+    """Return the settings with a learning rate: their own, that of the run in the folder, or that of the layer."""
     if config.learning_rate is not None:
         return config
+    with contextlib.suppress(FlairNasError):  # `open_run` says what is wrong with the folder
+        if (written := out / "config.yaml").exists():
+            return dataclasses.replace(config, learning_rate=read_run_settings(written, TaggerConfig).learning_rate)
     rate = advised_learning_rate(config.rnn, LAYER_NAMES)
     log.info("learning rate %g, as advised for %s (--learning-rate sets another)", rate, brief(config.rnn))
     return dataclasses.replace(config, learning_rate=rate)

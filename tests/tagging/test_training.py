@@ -113,7 +113,8 @@ def test_a_layer_is_trained_at_the_rate_that_it_is_stored_with(
             assert lines(out / "seed-1" / "history.jsonl")[0]["learning_rate"] == rate
             assert f"learning rate {rate:g}, as advised for" in caplog.text
             caplog.clear()
-        train_taggers(settings(corpus, learning_rate=0.5, epochs=1), tmp_path / "own", progress=False)
+        for rate in (0.5, None):  # the folder's own, when it is run again
+            train_taggers(settings(corpus, learning_rate=rate, epochs=1), tmp_path / "own", progress=False)
     assert "as advised" not in caplog.text
     dataclasses.replace(slow, origin={"learning_rate": "fast"}).save(tmp_path / "slow.json")
     with pytest.raises(FlairNasError, match="learning_rate in its origin must be a number above 0, got 'fast'"):
