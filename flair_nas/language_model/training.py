@@ -47,8 +47,6 @@ log = logging.getLogger("flair_nas")
 
 _EVALUATED = ("valid", "test")  # parts of the text
 
-# the fingerprint tells another text, and the initialisation bounds concern the first step alone
-
 # draws from the global generator, whose state is in the checkpoint
 _DRAW: Draw = (lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
 
