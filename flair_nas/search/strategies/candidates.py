@@ -68,7 +68,7 @@ class Candidates(Strategy):
         self.supernet, self.samples = objective.supernet, config.samples
         self.model_optimizer = ModelOptimizer(objective, config, reduce)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
-        self.best_figures: JSON = {}  # those of the objective for the best candidate so far
+        self.figures_by: dict[int, JSON] = {}  # those of the objective, by number of the architecture
         self.finished = False
         self.steps_done = 0
 
@@ -83,9 +83,13 @@ class Candidates(Strategy):
         if self.reduce is not None:  # all processes go on alike
             self.reduce([shared := torch.tensor(cost, dtype=torch.float64)])
             cost = float(shared)
-        cost = math.inf if math.isnan(cost) else cost
-        if cost <= min(self.scores.values(), default=math.inf):
-            self.best_figures = self.objective.figures()
+        return math.inf if math.isnan(cost) else cost
+
+    def note(self, number: int) -> float:
+        """Score the chosen architecture, and keep score and figures under its number."""
+        self.scores[number] = cost = self.score()
+        if figures := self.objective.figures():
+            self.figures_by[number] = figures
         return cost
 
     def cost(self, history: Sequence[JSON]) -> float | None:
@@ -94,7 +98,7 @@ class Candidates(Strategy):
 
     def judged_figures(self, history: Sequence[JSON]) -> JSON:
         """Return the objective's figures of the best candidate, once all are compared."""
-        return self.best_figures if self.finished else {}
+        return self.figures_by.get(self._best(), {}) if self.finished else {}
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best candidate, once all are compared."""
@@ -116,8 +120,10 @@ class Candidates(Strategy):
 
     def genotype(self) -> Genotype:
         """Return the best candidate; before any is scored, the first."""
-        best = min(self.compared(), key=lambda number: (self.scores[number], number), default=0)
-        return self.architecture(best)
+        return self.architecture(self._best())
+
+    def _best(self) -> int:
+        return min(self.compared(), key=lambda number: (self.scores[number], number), default=0)
 
     def architecture(self, number: int) -> Genotype:
         """Return the candidate of a number."""
@@ -125,14 +131,14 @@ class Candidates(Strategy):
 
     def state_dict(self) -> JSON:
         """Return scores and progress."""
-        kept = {"scores": dict(self.scores), "best_figures": self.best_figures}
+        kept = {"scores": dict(self.scores), "figures_by": dict(self.figures_by)}
         return {**kept, "steps_done": self.steps_done, "finished": self.finished}
 
     def load_state_dict(self, state: JSON) -> None:
         """Restore scores and progress."""
         self.scores, self.steps_done = dict(state["scores"]), state["steps_done"]
         self.finished = state.get("finished", False)  # older searches kept neither
-        self.best_figures = state.get("best_figures", {})
+        self.figures_by = dict(state.get("figures_by", {}))
 
 
 class TrainedCandidates(Candidates):

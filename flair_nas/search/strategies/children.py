@@ -118,7 +118,7 @@ class ChildSearch(TrainedCandidates):
         self.finished = False  # of a search that is extended
         number = len(self.children) - 1
         if self._stage_is_over():
-            cost = self.scores[number] = self.score()
+            cost = self.note(number)
             if self.stage < len(self.config.child_steps) and self.clears(cost):
                 self.stage += 1
             else:
@@ -143,7 +143,7 @@ class ChildSearch(TrainedCandidates):
         """
         if self._stage_is_over():
             with torch.random.fork_rng():  # a search that is extended scores it again
-                self.scores[len(self.children) - 1] = self.score()
+                self.note(len(self.children) - 1)
         if not any(map(math.isfinite, self.scores.values())):
             raise NotFiniteError(f"none of {len(self.scores)} children has a finite loss: set a smaller learning_rate")
         self.finished = True

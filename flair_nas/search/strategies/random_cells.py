@@ -46,10 +46,10 @@ class SharedRandomSearch(Candidates):
             loss = sum_segment_losses(self.objective, self.config.sample_segments, self.reduce)
             first[number] = math.inf if math.isnan(loss) else loss
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
-        self.scores = {}  # those of a search that was extended are of other weights
+        self.scores, self.figures_by = {}, {}  # those of a search that was extended are of other weights
         for number in tqdm(finalists, "finalists", disable=not progress, leave=False):
             self.supernet.choose(self.architecture(number))
-            self.scores[number] = self.score()
+            self.note(number)
         self.finished = True
         module.train()
 
@@ -142,7 +142,7 @@ class IndependentRandomSearch(TrainedCandidates):
     def _end_turn(self) -> None:
         if self.scores.get(self.candidate) == math.inf:
             return
-        self.scores[self.candidate] = self.score()
+        self.note(self.candidate)
         if self.rung + 1 < self.config.rungs:
             state = self.objective.module.state_dict()
             self.weights[self.candidate] = {name: value.clone() for name, value in state.items()}
