@@ -34,8 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
     out = user_path(arguments.out)
     if out.suffix.lower() not in (".html", ".htm"):
         raise FlairNasError(f"--out {brief(arguments.out)} must end in .html")
-    if out.is_file() and REPORT not in out.read_bytes()[:1000]:
-        raise FlairNasError(f"{out} exists and is no report of flair-nas; name another file with --out")
+    if out.is_file():
+        with out.open("rb") as page:
+            if REPORT not in page.read(1000):
+                raise FlairNasError(f"{out} exists and is no report of flair-nas; name another file with --out")
     pictures = user_path(arguments.png) if arguments.png else None
 
     from flair_nas.report.writing import write_report

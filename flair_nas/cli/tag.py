@@ -224,7 +224,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 def evaluate(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag evaluate``."""
     if arguments.predictions is not None:
-        _check_predictions(user_path(arguments.predictions), arguments)
+        check_writable(user_path(arguments.predictions))
     _check_model(arguments.model)
     settings = _read_run_settings(user_path(arguments.model))
     corpus_of_run = arguments.corpus is None and arguments.file is None
@@ -234,8 +234,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
             raise FlairNasError(f"--corpus or --file is needed: {missing}")
         arguments.corpus = settings["corpus"]
         arguments.data_root = arguments.data_root or settings.get("data_root")
-        if arguments.predictions is not None:
-            _check_predictions(user_path(arguments.predictions), arguments)
+    if arguments.predictions is not None:
+        _check_predictions(user_path(arguments.predictions), arguments)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.evaluation import evaluate_tagger
@@ -293,8 +293,7 @@ def _read_sentences(
 
 
 def _check_predictions(path: Path, arguments: argparse.Namespace) -> None:
-    """Raise an error if predictions cannot be written, or would replace the model or a file of the corpus."""
-    check_writable(path)
+    """Raise an error if predictions would replace the model or a file of the corpus."""
     model = user_path(arguments.model)
     inputs = {model: "the model", model / "model.pt": "the model"}
     for source in filter(None, (arguments.file, arguments.corpus)):

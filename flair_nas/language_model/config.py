@@ -112,6 +112,7 @@ class LanguageModelConfig(LanguageModelSettings):
     may_change: ClassVar[tuple[str, ...]] = (
         "epochs", "device", "text", "eval_batch_size", "init_range", "embedding_init_range"
     )  # fmt: skip
-    """Settings that may differ when a run goes on."""
+    """Settings that may differ when a run goes on: the fingerprint tells another text, and the initialisation bounds
+    concern the first step alone."""
 
     seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)

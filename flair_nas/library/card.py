@@ -11,7 +11,7 @@ from flair_nas.errors import as_markdown, brief
 from flair_nas.genotype import Genotype
 from flair_nas.library.downloads import FILE
 from flair_nas.storage.files import hash_file, write_text
-from flair_nas.storage.folders import no_names, whole_files
+from flair_nas.storage.folders import whole_files
 
 PICTURE = "genotype.svg"
 CARD = "README.md"
@@ -60,7 +60,7 @@ def publish_genotype(genotype: Genotype, out: Path, repository: str, license: st
         FlairNasError: the folder holds other files.
         OSError: it cannot be written.
     """
-    with whole_files(out, no_names, CARD) as part:
+    with whole_files(out, CARD) as part:
         genotype = write_genotype(genotype, part)
         text = _TEMPLATE.format(
             name=repository.partition("/")[2],

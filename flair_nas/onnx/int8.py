@@ -31,7 +31,7 @@ def quantize_tagger(folder: str | Path) -> None:
     folder = user_path(folder)
     if SETTINGS not in files_of_export(folder):
         raise FlairNasError(f"{folder}: is no exported tagger; export one with: flair-nas tag export")
-    with whole_files(folder, files_of_export, SETTINGS) as out:
+    with whole_files(folder, SETTINGS, files_of_export) as out:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         for name in (name for name in settings["files"] if name.endswith(".onnx")):
             _quantize(folder / name, out / name)

@@ -69,7 +69,7 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
     tagger.eval()
     # Flair joins the vectors of a word in the order of their names
     members = sorted(members_of(tagger.embeddings), key=lambda member: str(member.name))
-    with whole_files(user_path(folder), files_of_export, SETTINGS) as out:
+    with whole_files(user_path(folder), SETTINGS, files_of_export) as out:
         embeddings = [_export_embeddings(member, number, out, opset) for number, member in enumerate(members)]
         given = _name_given(embeddings, members)
         _save(_write_head(tagger), out / MODEL, opset, tagger.rnn if tagger.use_rnn else None)

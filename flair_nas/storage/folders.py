@@ -18,14 +18,6 @@ log = logging.getLogger("flair_nas")
 
 LOCK = ".lock"
 
-Names = Callable[[Path], Collection[str]]
-"""Returns names of files in a folder."""
-
-
-def no_names(folder: Path) -> Collection[str]:
-    """Return no names: no file may be in the folder."""
-    return ()
-
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
@@ -57,7 +49,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def whole_files(folder: Path, ours: Names, last: str) -> Iterator[Path]:
+def whole_files(folder: Path, last: str, ours: Callable[[Path], Collection[str]] = lambda folder: ()) -> Iterator[Path]:
     """Yield an empty folder whose files move to `folder` when the block ends without an error.
 
     Until then the files of `folder` stay as they are. A kill between the first and the last of the moves, which take
@@ -65,8 +57,9 @@ def whole_files(folder: Path, ours: Names, last: str) -> Iterator[Path]:
 
     Args:
         folder: a folder that is new, or holds no other files than `ours`.
-        ours: names the files of an earlier call. Those that it does not name after the moves are removed.
         last: the file that is moved last; with it the set is whole.
+        ours: names the files of an earlier call, by default none. Those that it does not name after the moves are
+            removed.
 
     Raises:
         FlairNasError: the folder holds other files, is a file, or another process is writing to it.

@@ -61,6 +61,21 @@ def check_regular(path: str | Path) -> None:
         raise OSError(errno.EINVAL, "it is no regular file but a pipe or a device", str(path))
 
 
+def read_utf8(path: Path) -> str:
+    """Return the text of a file without its byte order mark.
+
+    Raises:
+        FlairNasError: the file cannot be read, is a pipe or a device, or is not UTF-8.
+    """
+    try:
+        check_regular(path)
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FlairNasError(explain_not_utf8(path, [error.object])) from None
+
+
 def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1, *, knows_valid: bool = False) -> str:
     """Return the error for a text that is not UTF-8: the broken lines, and what to do.
 

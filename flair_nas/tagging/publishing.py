@@ -25,7 +25,7 @@ from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.run import read_figures
 from flair_nas.settings.resolve import read_run_settings, to_yaml
 from flair_nas.storage.files import whole_file
-from flair_nas.storage.folders import no_names, whole_files
+from flair_nas.storage.folders import whole_files
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.character_models import find_contextual
@@ -109,7 +109,7 @@ def publish_tagger(
         metrics = read_figures(run / "metrics.json")
     except (OSError, ValueError) as error:
         raise FlairNasError(f"{run}: is no finished run, its metrics.json cannot be read ({error})") from None
-    with whole_files(out, no_names, CARD) as part:
+    with whole_files(out, CARD) as part:
         tagger = load_tagger(run / "model.pt")
         sources = [entry.partition(":")[2] for entry in config.embeddings]
         local = {str(user_path(source).parent) for source in sources if source.startswith(("/", "~"))}

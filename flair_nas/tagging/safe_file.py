@@ -29,6 +29,8 @@ from flair_nas.version import __version__
 
 FORMAT, VERSION = "flair-nas/tagger", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+SUFFIX = ".safetensors"
+"""The suffix of files that run no code, in any case."""
 _MAX_BYTES = 500_000_000  # of config.json, which holds the words of word vectors
 _LANGUAGE_MODEL = dict(
     dictionary=Dictionary, is_forward_lm=bool, hidden_size=int, nlayers=int, embedding_size=int, nout=(int, NoneType),

@@ -22,7 +22,7 @@ def listed(folder: Path) -> set[str]:
 
 
 def write(folder: Path, **texts: str) -> None:
-    with whole_files(folder, listed, LIST) as part:
+    with whole_files(folder, LIST, listed) as part:
         for name, text in texts.items():
             write_text(part / name, text)
         write_text(part / LIST, " ".join(texts))
@@ -51,7 +51,7 @@ def test_other_files_are_refused_and_stay(tmp_path: Path) -> None:
 
 def test_an_error_leaves_what_was_there_and_names_the_file_that_was_wanted(tmp_path: Path) -> None:
     def fail(folder: Path, error: Exception) -> None:
-        with whole_files(folder, listed, LIST) as part:
+        with whole_files(folder, LIST, listed) as part:
             write_text(part / "a", "half of it")
             raise error if str(error) else OSError(28, "no room", str(part / "a"))
 
@@ -73,7 +73,7 @@ def test_a_second_writer_is_refused_and_what_a_killed_one_left_goes_away(tmp_pat
 import sys, time
 from pathlib import Path
 from flair_nas.storage.folders import whole_files
-with whole_files(Path(sys.argv[1]), lambda folder: [], "a") as part:
+with whole_files(Path(sys.argv[1]), "a") as part:
     (part / "a").write_text("half of it")
     print("begun", flush=True)
     time.sleep(600)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief, listed
-from flair_nas.storage.paths import check_regular, explain_not_utf8
+from flair_nas.storage.paths import read_utf8
 from flair_nas.tagging.data.column_rows import SENTENCE_HEADING, WORD_HEADINGS
 
 log = logging.getLogger("flair_nas")
@@ -74,13 +74,7 @@ def read_annotations(path: Path, notes: Notes) -> Records:
     Raises:
         FlairNasError: the file cannot be read, or is of another kind; the message names the line.
     """
-    try:
-        check_regular(path)
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise FlairNasError(explain_not_utf8(path, [error.object])) from None
+    text = read_utf8(path)
     return _read_json(path, text, notes) if text.lstrip()[:1] in ("{", "[") else _read_csv(path, text, notes)
 
 

@@ -24,14 +24,12 @@ from flair_nas.runs.memory import is_out_of_memory
 from flair_nas.settings.resolve import explain_other_run
 from flair_nas.storage.files import hash_data, whole_file
 from flair_nas.storage.paths import user_path
-from flair_nas.tagging.safe_file import SizeLimit, check_self_contained
+from flair_nas.tagging.safe_file import SUFFIX, SizeLimit, check_self_contained
 
 FORMAT, VERSION = "flair-nas/character-model", 2
 _OLDEST = 1
 """The first version, whose checksum covers the bytes of the weights alone."""
 PICKLE, DATA = "model.pt", "model.safetensors"
-SUFFIX = ".safetensors"
-"""The suffix of files that run no code, in any case."""
 _OLD_FORM = pickle.dumps(MAGIC_NUMBER, 2)[2:]
 """The beginning of files that `torch.save` wrote before PyTorch 1.6, after the number of the pickle protocol."""
 

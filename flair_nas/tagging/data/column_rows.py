@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.storage.paths import check_regular, explain_not_utf8, typed
+from flair_nas.storage.paths import read_utf8, typed
 from flair_nas.tagging.config import is_delimiter
 from flair_nas.tagging.data.label_forms import SPAN_TAG
 
@@ -172,15 +172,8 @@ def _warn_of_long(path: Path, blocks: Sequence[Block]) -> None:
 
 def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[list[Row]]:
     """Return all rows, by the empty lines between them."""
-    try:
-        check_regular(path)
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise FlairNasError(explain_not_utf8(path, [error.object])) from None
     blocks: list[list[Row]] = [[]]
-    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
+    for number, line in enumerate(io.StringIO(read_utf8(path), newline=None), start=1):
         if not line.isspace():
             blocks[-1].append(Row(number, line.rstrip("\n"), []))
         elif blocks[-1]:

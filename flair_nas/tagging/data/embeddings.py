@@ -30,6 +30,7 @@ from flair_nas.tagging.data.corpora import sentences_of
 from flair_nas.tagging.data.word_vectors import read_fasttext, read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import name_in_order
+from flair_nas.tagging.safe_file import SUFFIX
 
 log = logging.getLogger("flair_nas")
 
@@ -100,7 +101,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         return _by_name(functools.partial(TransformerWordEmbeddings, fine_tune=False), spec, name, f"{kind}:PATH")
     if kind in LANGUAGE_MODELS and argument:
         path = user_path(argument)
-        if path.exists() or len(path.parts) > 1 or path.suffix.lower() in (".pt", ".safetensors"):
+        if path.exists() or len(path.parts) > 1 or path.suffix.lower() in (".pt", SUFFIX):
             return _from_file(LANGUAGE_MODELS[kind], spec, argument, wanted="a character language model of Flair's")
         return _by_name(LANGUAGE_MODELS[kind], spec, argument, file_form=f"{kind}:PATH")
     if spec.lower() in WORD_VECTORS or LANGUAGE_VECTORS.fullmatch(spec.lower()):
