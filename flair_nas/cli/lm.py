@@ -96,15 +96,15 @@ def train(arguments: argparse.Namespace) -> int:
 def format_metrics(metrics: dict[str, Any]) -> str:
     """Return the figures of a run in a few lines."""
     lines = []
-    for part in ("valid", "test"):
+    for part in ("dev", "test"):
         if metrics[f"{part}_perplexity"] is not None:
             perplexity, tokens = metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"]
-            share = metrics.get(f"{part}_unknown_share")  # older runs did not count it
+            share = metrics[f"{part}_unknown_share"]
             how = _approximation(metrics["eval_batch_size"])
-            lines.append(_score(part, perplexity, tokens, share, how, metrics.get("unit", "word")))
+            lines.append(_score(part, perplexity, tokens, share, how, metrics["unit"]))
     averaged = f", averaged from epoch {metrics['averaged_from']}" if metrics["averaged_from"] else ""
     lines.append(
-        f"epochs: {metrics['epochs']}, best on valid: {metrics['best_epoch']}{averaged}; "
+        f"epochs: {metrics['epochs']}, best on dev: {metrics['best_epoch']}{averaged}; "
         f"{metrics['seconds_per_epoch']:.1f} s per epoch ({metrics['cpu_seconds_per_epoch']:.1f} s of CPU time)"
     )
     lines.append(

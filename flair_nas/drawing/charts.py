@@ -6,8 +6,10 @@ import contextlib
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from flair_nas.drawing.curves import list_panels
+from flair_nas.runs.epoch_record import Line
 from flair_nas.runs.metric import Metric
 from flair_nas.storage.files import whole_file
 
@@ -101,34 +103,18 @@ def find_front(points: Sequence[Point], higher_is_better: bool) -> list[Point]:
     return front
 
 
-def draw_progress(history: Sequence[Mapping[str, Any]], path: str | Path, metric: Metric) -> None:
-    """Draw the validation metric of a supernet and the MAD of its mixing weights over the epochs of ``history.jsonl``.
+def draw_progress(history: Sequence[Line], path: str | Path, metric: Metric) -> None:
+    """Draw the panels of a search: the metric of its supernet, and MAD and drift of its architecture weights.
 
     Raises:
         OSError: the file cannot be written.
     """
-    with _figure_file(path, 10, 3.6) as figure:
-        values, deviations = figure.subplots(1, 2)
-        # a value of None leaves a gap
-        values.plot([line["epoch"] for line in history], [line[metric.key] for line in history], marker=".")
-        for part, (xs, ys) in deviation_curves(history).items():
-            deviations.plot(xs, ys, "--" if part == "inter" else "-", color="C0", label=part)
-        values.set(xlabel="epoch", ylabel=f"valid {metric.title} of the supernet", yscale=metric.scale)
-        deviations.set(xlabel="epoch", ylabel="MAD of the mixing weights")
-        for axes in (values, deviations):
+    panels = list_panels(history, metric)
+    with _figure_file(path, 5 * len(panels), 3.6) as figure:
+        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
+            for curve in panel.curves:  # a value of None leaves a gap
+                axes.plot(curve.xs, curve.ys, marker="." if len(curve.xs) < 100 else "", label=curve.name)
+            axes.set(title=panel.title, xlabel="epoch", ylabel=panel.y, yscale="log" if panel.log else "linear")
             axes.grid(alpha=0.3)
             if len(axes.lines) > 1:
                 axes.legend(fontsize="small")
-
-
-def deviation_curves(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the curves of MAD by part, ``intra`` and ``inter``: times in epochs, and values."""
-    curves: dict[str, tuple[list[float], list[float]]] = {}
-    for line in history:
-        for point in line.get("mad_curve", []):
-            time = line["epoch"] - 1 + point["step"] / line["steps"]
-            for part in line["mad"]:
-                xs, ys = curves.setdefault(part, ([], []))
-                xs.append(time)
-                ys.append(point[part])
-    return curves

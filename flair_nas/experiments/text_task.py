@@ -22,7 +22,6 @@ from flair_nas.language_model.perplexity import (
     compute_stream_losses,
     evaluate_stream,
     sum_sentence_losses,
-    to_perplexity,
 )
 from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
 from flair_nas.language_model.text.config import TextSettings
@@ -30,6 +29,7 @@ from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load
 from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
+from flair_nas.runs.metric import to_perplexity
 from flair_nas.settings.fields import as_flags, get_kinds
 from flair_nas.storage.files import copy_whole
 
@@ -128,8 +128,8 @@ def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
     seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
     scores = _scores(data, folder, config.device) if score else {}
     return {
-        "dev": [line["valid_perplexity"] for line in history],
-        "dev_loss": [line["valid_loss"] for line in history],
+        "dev": [line["dev_perplexity"] for line in history],
+        "dev_loss": [line["dev_loss"] for line in history],
         "seconds": seconds,
         "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
         "exhausted": False,

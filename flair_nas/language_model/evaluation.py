@@ -17,11 +17,11 @@ from flair_nas.language_model.perplexity import (
     compute_stream_losses,
     evaluate_stream,
     sum_sentence_losses,
-    to_perplexity,
 )
 from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
 from flair_nas.language_model.text.corpus import END, UNKNOWN, unknown_share
 from flair_nas.language_model.text.sources import TextSource
+from flair_nas.runs.metric import to_perplexity
 
 
 class TextScore(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,12 +109,6 @@ def read_history(path: Path, remarks: list[str]) -> list[JSON]:
         many = f"{len(damaged)} lines of {path.parent.name}/history.jsonl are"
         remarks.append(f"{are or many} damaged, and left out.".capitalize())
     return lines
-
-
-def number(value: object) -> float | None:
-    """Return a value of JSON data if it is a finite number, else None."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
 
 
 def list_settings(settings: JSON) -> list[tuple[str, str]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from flair_nas.drawing.figures import Detail, draw_seeds
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.report.figures import Detail, draw_seeds
 from flair_nas.report.page import Section, table
 from flair_nas.report.reading import TABLE, RunFolder, list_settings
 from flair_nas.tables.showing import make_grid, make_panels

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from flair_nas.drawing.curves import load_template
+from flair_nas.drawing.figures import Detail, Figure
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.report.figures import Detail, Figure, load_template
 from flair_nas.report.page import MAX_BYTES, Section, load_plotly, to_page
 from flair_nas.report.reading import RunFolder, read_runs
 from flair_nas.report.trainings import compare_runs, describe_training

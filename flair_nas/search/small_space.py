@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.genotype import OPERATIONS, Edge, Genotype
-from flair_nas.language_model.perplexity import PERPLEXITY
-from flair_nas.runs.metric import Evaluation
+from flair_nas.runs.metric import PERPLEXITY, Evaluation
 from flair_nas.search.protocols import Objective
 from flair_nas.search.registry import TRAINED_ALONE
 from flair_nas.storage.resources import resource_path

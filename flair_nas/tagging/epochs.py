@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import statistics
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ from tqdm import tqdm
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.library.layer_spec import normalize_description
 from flair_nas.nn.recurrent_layer import RecurrentLayer
+from flair_nas.runs.epoch_record import EpochClock, EpochRecord
+from flair_nas.runs.metric import F1
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
@@ -135,8 +136,8 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def before_training_epoch(self, epoch: int, **_: Any) -> None:
-        """Start the clocks."""
-        self.started, self.started_cpu = time.perf_counter(), time.process_time()
+        """Start the clock."""
+        self.clock = EpochClock()
         self.losses: list[float] = []
         self.bar.set_description(f"seed {self.seed}, epoch {epoch}/{self.config.epochs}")
 
@@ -168,21 +169,13 @@ class EpochPlugin(TrainerPlugin):
     @TrainerPlugin.hook
     def after_evaluation(self, epoch: int, **_: Any) -> None:
         """Evaluate on dev, keep the best model, anneal, and write history and checkpoint."""
-        trained, trained_cpu = time.perf_counter(), time.process_time()
+        self.clock.add_training()
         evaluation = self._evaluate_dev(epoch)
+        self.clock.add_evaluation()
         train_loss = statistics.mean(self.losses) if self.losses else None
-        self.run.history.append(
-            {
-                "epoch": epoch,
-                "train_loss": train_loss,
-                "dev_f1": evaluation.f1,
-                "dev_loss": evaluation.loss,
-                "learning_rate": self.trainer.optimizer.param_groups[0]["lr"],
-                "seconds": trained - self.started,
-                "cpu_seconds": trained_cpu - self.started_cpu,
-                "evaluation_seconds": time.perf_counter() - trained,
-            }
-        )
+        rate = self.trainer.optimizer.param_groups[0]["lr"]
+        record = EpochRecord(epoch, train_loss, evaluation.loss, F1, evaluation.f1, self.clock, learning_rate=rate)
+        self.run.history.append(record.to_line())
         self.epoch = epoch
         score = (evaluation.f1, -evaluation.loss)
         if score > self.best or self.config.train_with_dev:
@@ -197,7 +190,7 @@ class EpochPlugin(TrainerPlugin):
         self.save()
         self._tell(
             f"seed {self.seed}, epoch {epoch} of {self.config.epochs}: loss {train_loss or 0:.4f}, "
-            f"dev {evaluation.f1:.2f}, {trained - self.started:.1f} s"
+            f"dev {evaluation.f1:.2f}, {self.clock.seconds:.1f} s"
         )
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")

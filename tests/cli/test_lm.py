@@ -55,10 +55,10 @@ def test_train_prints_what_it_wrote_and_the_next_command(text, tmp_path, capsys)
     printed = capsys.readouterr()
     metrics = json.loads((out / "metrics.json").read_text())
     assert (
-        f"valid perplexity: {metrics['valid_perplexity']:.2f} ({metrics['valid_tokens']:,} tokens, 0.0 % of the words "
+        f"dev perplexity: {metrics['dev_perplexity']:.2f} ({metrics['dev_tokens']:,} tokens, 0.0 % of the words "
         "<unk>)" in printed.out
     )
-    assert metrics["valid_unknown_share"] == metrics["test_unknown_share"] == 0
+    assert metrics["dev_unknown_share"] == metrics["test_unknown_share"] == 0
     assert "stands for" not in printed.err  # where there are none
     assert f"test perplexity: {metrics['test_perplexity']:.2f} (" in printed.out
     assert f"{metrics['parameters']:,} parameters, {metrics['rnn_parameters']:,} of them" in printed.out
@@ -192,8 +192,8 @@ def test_bits_per_character_are_printed_for_characters(tmp_path, capsys) -> None
     settings = ["--unit", "char", "--hidden-size", "8", "--epochs", "1", "--batch-size", "4", "--dropout", "0"]
     assert main(["lm", "train", "-q", "--text", "demo", *settings, "--out", str(tmp_path / "run")]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    bits = f"{math.log2(metrics['valid_perplexity']):.3f} bits per character"
-    assert f"{bits} ({metrics['valid_tokens']:,} tokens, 0.0 % of the characters <unk>" in capsys.readouterr().out
+    bits = f"{math.log2(metrics['dev_perplexity']):.3f} bits per character"
+    assert f"{bits} ({metrics['dev_tokens']:,} tokens, 0.0 % of the characters <unk>" in capsys.readouterr().out
     assert main(["lm", "evaluate", "--model", str(tmp_path / "run"), "--text", "demo", "--part", "valid"]) == 0
     assert bits in capsys.readouterr().out
     assert main(["lm", "compare", *[str(tmp_path / "run")] * 2, "--text", "demo", "--part", "valid"]) == 0

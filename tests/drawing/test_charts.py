@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from flair_nas.drawing.charts import Point, deviation_curves, draw_comparison, draw_progress, draw_seconds, find_front
-from flair_nas.language_model.perplexity import PERPLEXITY
+from flair_nas.drawing.charts import Point, draw_comparison, draw_progress, draw_seconds, find_front
+from flair_nas.drawing.curves import COLOURS, Curve, list_deviations
+from flair_nas.runs.metric import PERPLEXITY
 
 PANELS = {
     "tags, test F1": {"LSTM": [28.2, 29.9, 30.1], "cell": [32.0, 33.0], "one seed": [31.0], "not run": []},
@@ -64,7 +65,7 @@ def history(*perplexities: float | None, parts: tuple[str, ...] = ("intra",)) ->
         {
             "epoch": epoch,
             "steps": 10,
-            "valid_perplexity": perplexity,
+            "dev_perplexity": perplexity,
             "mad": {part: 0.1 * epoch for part in parts},
             "mad_curve": [{"step": step, **{part: 0.1 * epoch for part in parts}} for step in (5, 10)],
         }
@@ -73,15 +74,16 @@ def history(*perplexities: float | None, parts: tuple[str, ...] = ("intra",)) ->
 
 
 def test_the_curves_are_those_of_the_history_in_epochs() -> None:
-    assert deviation_curves(history(300.0, 200.0)) == {"intra": ([0.5, 1.0, 1.5, 2.0], [0.1, 0.1, 0.2, 0.2])}
-    assert deviation_curves([{"epoch": 1, "valid_perplexity": 3.0, "steps": 4}]) == {}
+    expected = Curve("cell", [0.5, 1.0, 1.5, 2.0], [0.1, 0.1, 0.2, 0.2], COLOURS[0])
+    assert list_deviations(history(300.0, 200.0)) == [expected]
+    assert list_deviations([{"epoch": 1, "dev_perplexity": 3.0, "steps": 4}]) == []
 
 
 @pytest.mark.slow
 def test_the_picture_of_a_search_names_its_parts(tmp_path: Path) -> None:
     draw_progress(history(400.0, None, 250.0, parts=("intra", "inter")), tmp_path / "a.svg", PERPLEXITY)
     words = " ".join("".join(ElementTree.parse(tmp_path / "a.svg").getroot().itertext()).split())
-    for shown in ("intra", "inter", "valid perplexity of the supernet", "MAD of the mixing weights"):
+    for shown in ("cell", "gates", "perplexity on dev", "MAD of the mixing weights"):
         assert shown in words
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
 

@@ -5,13 +5,12 @@ All that they have in common is in ``resources/report/template.json``.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeVar
 
-from flair_nas.storage.resources import resource_path
+from flair_nas.drawing.curves import COLOURS, Curve, Panel
 
 Figure = dict[str, Any]
 T = TypeVar("T")
@@ -27,33 +26,11 @@ class Detail(NamedTuple):
     epochs: int
 
 
-class Curve(NamedTuple):
-    """A curve. Missing values are None, and a curve that is not `named` stands back behind the others."""
-
-    name: str
-    xs: Sequence[float]
-    ys: Sequence[float | None]
-    colour: str
-    dash: str = "solid"
-    named: bool = True
-    fill: str = "none"
-
-
 class Heat(NamedTuple):
     """A heat map at one epoch: values [rows][columns], None where there is none, and row and column of each mark."""
 
     values: Sequence[Sequence[float | None]]
     marks: Sequence[tuple[str, str]]
-
-
-def load_template() -> Figure:
-    """Return the template of all figures."""
-    template: Figure = json.loads(resource_path("report", "template.json").read_text(encoding="utf-8"))
-    return template
-
-
-COLOURS: tuple[str, ...] = tuple(load_template()["layout"]["colorway"])
-"""Colours of curves, readable on white and on black; the last is grey."""
 
 
 def thin(items: Sequence[T], limit: int) -> list[T]:
@@ -66,6 +43,11 @@ def thin(items: Sequence[T], limit: int) -> list[T]:
 def label(text: str) -> str:
     """Return text that Plotly shows as it is: it takes some HTML."""
     return escape(text, quote=False)
+
+
+def draw_panel(panel: Panel, detail: Detail) -> Figure:
+    """Draw the curves of a panel over epochs."""
+    return draw_curves(panel.curves, panel.title, "epoch", panel.y, detail, log=panel.log)
 
 
 def draw_curves(
