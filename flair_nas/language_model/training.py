@@ -36,7 +36,8 @@ from flair_nas.language_model.saved import (
 )
 from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_configured_text
 from flair_nas.language_model.text.segments import Draw, segment_lengths
-from flair_nas.library.layer_spec import normalize_description, warn_of_risks
+from flair_nas.library.layer_spec import warn_of_risks
+from flair_nas.nn.recurrent_layer import describe_layer
 from flair_nas.runs.device import check_precision, choose_device
 from flair_nas.runs.epoch_record import EpochClock, EpochRecord, Line, sum_seconds
 from flair_nas.runs.memory import check_fits, peak_memory_mb
@@ -129,11 +130,6 @@ class _Training:
         rate, decay = self.config.learning_rate, self.config.weight_decay
         return kind(self.model.parameters(), lr=rate, weight_decay=decay)
 
-    def _describe_layer(self) -> str:
-        """Return the layer without its weights as text, since a genotype file may change before a resume."""
-        cell = self.genotype.to_json() if self.genotype else self.config.rnn.lower()
-        return normalize_description(f"{cell} {self.model.layer.extra_repr()}")
-
     def save(self) -> None:
         """Write the history and a checkpoint."""
         average = self.mean_weights and {"steps": self.mean_weights.steps, "means": self.mean_weights.means}
@@ -143,7 +139,7 @@ class _Training:
                 "best_epoch": self.best_epoch,
                 "averaged_from": self.averaged_from,
                 "fingerprint": self.corpus.fingerprint,
-                "architecture": self._describe_layer(),
+                "architecture": describe_layer(self.model.layer),
                 "model": self.model.state_dict(),
                 "average": average,
                 "optimizer": self.optimizer.state_dict(),
@@ -160,15 +156,14 @@ class _Training:
                 f"{folder}: the text is not the one that this run began with, so its figures would be of two "
                 "texts; choose another folder, or give back the text"
             )
-        if normalize_description(state["architecture"]) != self._describe_layer():
+        if state["architecture"] != describe_layer(self.model.layer):
             raise FlairNasError(
                 f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"
             )
         self.model.load_state_dict(state["model"])
-        if "optimizer" in state:  # older checkpoints are of SGD, which has no state
-            self.optimizer.load_state_dict(state["optimizer"])
-        self.rollbacks = state.get("rollbacks", 0)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rollbacks = state["rollbacks"]
         if state["average"] is not None:
             self.mean_weights = MeanWeights(list(self.model.parameters()))
             self.mean_weights.steps = state["average"]["steps"]
@@ -381,7 +376,7 @@ class MeanWeights:
 def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[str, Any]:
     """Evaluate the best model and write the figures, unless that is done already; return the figures."""
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
-    before = run.figures("eval_batch_size", "dev_perplexity")
+    before = run.figures("eval_batch_size", "dev_perplexity", "scored")
     same = before and before["eval_batch_size"] == config.eval_batch_size
     scored = before and set(parts) <= set(before["scored"])
     if before and same and scored and run.is_finished(before["epochs"]):

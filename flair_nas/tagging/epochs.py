@@ -18,8 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.library.layer_spec import normalize_description
-from flair_nas.nn.recurrent_layer import RecurrentLayer
+from flair_nas.nn.recurrent_layer import describe_layer
 from flair_nas.runs.epoch_record import EpochClock, EpochRecord
 from flair_nas.runs.metric import F1
 from flair_nas.runs.random_state import random_state, restore_random_state
@@ -29,7 +28,6 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
 from flair_nas.tagging.data.frozen_embeddings import frozen_members
 from flair_nas.tagging.evaluation import TaggerEvaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
-from flair_nas.tagging.registration import describe_rnn
 
 log = logging.getLogger("flair_nas")
 
@@ -60,10 +58,10 @@ class EpochPlugin(TrainerPlugin):
         """
         path = self.run.checkpoints.newest
         check_same_corpus(path, state["corpus_sha256"], self.tagging_corpus)
-        if state.get("seed", self.seed) != self.seed:  # older checkpoints have none
+        if state["seed"] != self.seed:
             raise FlairNasError(f"{path}: this checkpoint is of seed {state['seed']}, not {self.seed}; give it back")
         self._check_embeddings(path, state["model"])
-        if normalize_description(state["architecture"]) != _architecture(self.tagger):
+        if state["architecture"] != describe_layer(self.tagger.rnn):
             raise FlairNasError(
                 f"{path}: {self.config.rnn} stood for another architecture when this run began "
                 f"({state['architecture']}); choose another folder, or give back the genotype file"
@@ -97,7 +95,7 @@ class EpochPlugin(TrainerPlugin):
                 "best": list(self.best),
                 "exhausted": self.exhausted,
                 "corpus_sha256": self.tagging_corpus.sha256,
-                "architecture": _architecture(self.tagger),
+                "architecture": describe_layer(self.tagger.rnn),
                 "model": self.tagger.state_dict(),
                 "optimizer": self.trainer.optimizer.state_dict(),
                 "scheduler": self._scheduler_state(),
@@ -241,13 +239,6 @@ def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
             f"{path}: the corpus {corpus.name} has changed since this run began, so its figures would be of two "
             "corpora; choose another folder, or give back the files"
         )
-
-
-def _architecture(tagger: SequenceTagger) -> str:
-    """Return a text that identifies the recurrent layer; its genotype file may change between a stop and a resume."""
-    if not isinstance(tagger.rnn, RecurrentLayer):
-        return str(tagger.rnn)
-    return normalize_description(describe_rnn(tagger.rnn))
 
 
 def _are_equal(one: Tensor, other: Tensor) -> bool:

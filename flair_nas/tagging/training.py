@@ -245,10 +245,10 @@ def _read_result(
     run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str]
 ) -> dict[str, Any] | None:
     """Return the result of a seed that is done, or None if it is not, or if more epochs or parts are asked for."""
-    result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted")
+    result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted", "scored")
     if result is None or result["seed"] != seed:  # the checkpoint restores damaged figures
         return None
-    if not set(parts) <= set(result.get("scored", ("dev", "test"))):
+    if not set(parts) <= set(result["scored"]):
         return None
     check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
