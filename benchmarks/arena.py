@@ -30,13 +30,12 @@ from unittest import mock
 import torch
 from json_lines import as_p, as_table, holm, lines_in, lines_so_far, put
 from scipy.stats import ttest_rel
-from small_space import SETTINGS, STAGES, trainings
 
-from flair_nas.drawing.charts import draw_comparison
+from benchmarks.search.small_space import SETTINGS, STAGES, SmallSpace, TableObjective, all_cells, trainings
+from benchmarks.tables.showing import draw_comparison
 from flair_nas.genotype import Genotype
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build, read
-from flair_nas.search.small_space import SmallSpace, TableObjective, all_cells
 from flair_nas.search.trainer import search_genotype
 
 RESULTS = Path(__file__).parent / "results"

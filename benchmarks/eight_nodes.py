@@ -2,7 +2,7 @@
 
     python benchmarks/eight_nodes.py search --text DIR --out FILE        # DIR is the text of the small space
     python benchmarks/eight_nodes.py spec FILE > TABLE.yaml              # a row for each cell that was found
-    flair-nas tables run TABLE.yaml --text PTB --data-root DATASETS --out RUNS --rows ROW ... --seeds SEED \\
+    python -m benchmarks.tables run TABLE.yaml --text PTB --data-root DATASETS --out RUNS --rows ROW ... --seeds SEED \\
         --embeddings word:VECTORS.gensim flair:FORWARD.pt flair:BACKWARD.pt
     python benchmarks/eight_nodes.py table                               # the figures as Markdown
 
@@ -26,13 +26,13 @@ from typing import Any
 import torch
 from arena import ONE_SHOT, limited
 from json_lines import as_table, lines_in, lines_so_far, put
-from small_space import SETTINGS, STAGES, STEPS
 
+from benchmarks.search.small_space import SETTINGS, STAGES, STEPS
+from benchmarks.tables.spec import load_table
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.trainer import search_genotype
-from flair_nas.tables.spec import load_table
 
 RESULTS = Path(__file__).parent / "results"
 KEPT = RESULTS / "eight_nodes"
@@ -84,7 +84,7 @@ def search(arguments: argparse.Namespace) -> None:
 
 def spec(arguments: argparse.Namespace) -> None:
     """Print the table of the models, as JSON, which is YAML."""
-    alike = [load_table(str(RESULTS / kept / "table.yaml")).columns[0] for kept in TABLES.values()]
+    alike = [load_table(kept).columns[0] for kept in TABLES.values()]
     columns = {column.name: {column.task: column.settings} for column in alike}
     rows = {f"{line['name']}, search {line['seed']}": {"rnn": line["found"]} for line in lines_in(arguments.file)}
     print(json.dumps({"title": "Cells of 8 nodes", "seeds": [14, 15, 11], "columns": columns, "rows": rows}, indent=1))

@@ -15,9 +15,12 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables.showing import make_grid, make_panels, to_markdown
+from benchmarks.tables.spec import load_table
+
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-PART = re.compile(r"(<!-- made by (\w+)\.(\w+)\((?:\"([\w-]+)\")?\) -->\n).*?(<!-- end -->)", re.S)
+PART = re.compile(r"(<!-- made by ([\w.]+)\.(\w+)\((?:\"([\w-]+)\")?\) -->\n).*?(<!-- end -->)", re.S)
 
 
 PICTURES = {"wnut-small": "wnut.svg"}
@@ -25,9 +28,7 @@ _SEEDS = 3  # fewer tell too little to go into a genotype's file
 
 
 def table(name: str) -> str:
-    """A table of `flair-nas tables`, from a copy of its folder's ledger.json and table.yaml."""
-    from flair_nas.tables.showing import make_grid, to_markdown
-
+    """A table of `benchmarks/tables`, from a copy of its folder's ledger.json."""
     spec, ledger = kept(name)
     grid = make_grid(spec, ledger)
     run = [row for row in grid.rows if row[1] != "-"]  # --rows may have left some out
@@ -41,11 +42,11 @@ def report(name: str) -> str:
 
 def kept(name: str) -> Any:
     """A table and its ledger."""
+
     from flair_nas.experiments.ledger import Ledger
-    from flair_nas.tables.spec import load_table
 
     folder = HERE / "results" / ("tables" if (HERE / "results" / "tables" / name).exists() else ".") / name
-    return load_table(str(folder / "table.yaml")), Ledger(folder / "ledger.json")
+    return load_table(name), Ledger(folder / "ledger.json")
 
 
 def draw() -> None:
@@ -54,7 +55,6 @@ def draw() -> None:
     import small_cells
 
     from flair_nas.drawing.charts import draw_comparison
-    from flair_nas.tables.showing import make_panels
 
     for name, picture in PICTURES.items():
         draw_comparison(make_panels(*kept(name)), DOCS / picture)
@@ -64,11 +64,11 @@ def draw() -> None:
 
 def bundled() -> dict[Path, str]:
     """The files of the bundled genotypes, with what the table of the field's cells has for each."""
+
     from flair_nas.cli.genotypes import MEASURED
     from flair_nas.experiments.statistics import mean_and_spread
     from flair_nas.library.named import bundled_names, load_genotype
     from flair_nas.storage.resources import resource_path
-    from flair_nas.tables.showing import make_panels
 
     found = {}
     panels = make_panels(*kept(MEASURED))
@@ -102,7 +102,7 @@ def filled(text: str) -> str:
     def made(match: re.Match[str]) -> str:
         begin, module, function, argument, end = match.groups()
         given = [argument] if argument else []
-        part = getattr(importlib.import_module(module), function)(*given).strip()
+        part = getattr(importlib.import_module(f"benchmarks.{module}"), function)(*given).strip()
         return "\n".join([begin, *map(wrapped, part.splitlines()), "", end])
 
     return PART.sub(made, text)

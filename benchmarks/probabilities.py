@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from fill import kept
 
-from flair_nas.experiments.counts import unpack_counts
+from benchmarks.tables.showing import unpack_counts
 from flair_nas.experiments.statistics import combine_errors, compare, mean_errors
 from flair_nas.experiments.tasks import TASKS
 

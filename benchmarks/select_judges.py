@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flair_nas.experiments.counts import f1, unpack_counts
+from benchmarks.tables.showing import unpack_counts
+from flair_nas.experiments.counts import f1
 from flair_nas.experiments.statistics import compare
 
 TABLE = Path(__file__).parent / "results" / "tables" / "wnut-small" / "ledger.json"

@@ -1,6 +1,6 @@
 """Figures of small cells: their taggers, and the time of their layers.
 
-    flair-nas tables run benchmarks/results/small_cells/table.yaml --data-root DATASETS --out RUNS \\
+    python -m benchmarks.tables run small_cells --data-root DATASETS --out RUNS \\
         --embeddings word:VECTORS.gensim flair:FORWARD.pt flair:BACKWARD.pt
     cp RUNS/ledger.json benchmarks/results/small_cells/
     python benchmarks/small_cells.py --runs RUNS  # CPU seconds of the taggers' epochs, to epochs.json
@@ -99,8 +99,8 @@ def draw(path: Path) -> None:
     """Draws test F1 on WNUT-2017 against the time of a layer's training step on ragged batches, on one thread."""
     import fill
 
+    from benchmarks.tables.showing import make_panels
     from flair_nas.drawing.charts import Point, draw_seconds
-    from flair_nas.tables.showing import make_panels
 
     times = {key[3]: ratio for key, ratio in ratios().items() if key[:3] == ("training", 1, TAGGER)}
     table, ledger = fill.kept("small_cells")

@@ -13,8 +13,8 @@ from statistics import mean
 from fill import kept
 from scipy.stats import spearmanr
 
+from benchmarks.tables.showing import make_panels
 from flair_nas.library.named import load_genotype
-from flair_nas.tables.showing import make_panels
 
 TABLE, TEXT, TAGS = "zoo-small", "PTB", "WNUT-2017"
 

@@ -32,10 +32,7 @@ def size_by_count(task: str, settings: Settings, other: Settings) -> dict[str, A
 
     target = count(other)
     if count_at(1) > target:
-        raise FlairNasError(
-            f"{settings['rnn']} has {count_at(1):,} weights with a hidden size of 1, and {other['rnn']} {target:,}: "
-            "give the row a hidden_size among its settings, in place of size_of"
-        )
+        raise FlairNasError(f"{settings['rnn']} has more weights than {other['rnn']} with any hidden size")
     size = matched_size(count_at, target)
     return {"hidden_size": size, "size_ratio": count_at(size) / target}
 

@@ -1,8 +1,10 @@
-"""The tables of the small space: every cell of 3 nodes, trained alike; and how much they tell.
+"""The small space: cells of 3 nodes whose costs are known, so that a search strategy is judged in seconds.
+
+It has all 384 cells of 3 nodes with one edge a node, with a full and with an elementwise recurrence.
 
     python benchmarks/small_space.py train --out FILE [--seeds 1,2,3]    # on the bundled text
     python benchmarks/small_space.py train --text DIR --out FILE         # DIR has train.txt and valid.txt
-    python benchmarks/small_space.py bundle demo FILE ...                # FILE as resources/small_space/demo.json
+    python benchmarks/small_space.py bundle demo FILE ...                # FILE as a kept table
     python benchmarks/small_space.py signal demo                         # how much the table tells
     python benchmarks/small_space.py some --text DIR --out FILE          # some cells, eight times as long
 
@@ -14,8 +16,10 @@ the last one stopped.
 """
 
 import argparse
+import hashlib
 import itertools
 import json
+import math
 import statistics
 import time
 from collections import Counter
@@ -24,19 +28,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from json_lines import as_table, lines_in, lines_so_far, put
 from scipy.stats import spearmanr
+from torch import Tensor, nn
 
+from benchmarks.json_lines import as_table, lines_in, lines_so_far, put
 from flair_nas.cli.version import describe
-from flair_nas.genotype import Genotype
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import OPERATIONS, Edge, Genotype
+from flair_nas.language_model.perplexity import PERPLEXITY
+from flair_nas.runs.metric import Evaluation
 from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import build, read
 from flair_nas.search.processes import make_accelerator
-from flair_nas.search.small_space import VERSION, SmallSpace, all_cells
+from flair_nas.search.protocols import Objective
+from flair_nas.search.registry import TRAINED_ALONE
 
 STAGES, STEPS = 8, 160
-RESOURCES = Path(__file__).parents[1] / "resources" / "small_space"
+NODES = 3
+FILES = Path(__file__).parents[1] / "results"
+"""Folder of the kept tables: ``ptb``, of part of the Penn Treebank, and ``demo``, of the bundled demo text."""
 SETTINGS: dict[str, Any] = {
     "strategy": "random-shared",  # whose supernet runs one cell at a time
     "samples": 1,
@@ -59,6 +70,133 @@ SETTINGS: dict[str, Any] = {
     "init_range": 0.25,
     "device": "cpu",
 }
+
+
+def all_cells(recurrence: str = "full") -> list[Genotype]:
+    """Return the 384 cells of the space, in a fixed order.
+
+    Args:
+        recurrence: ``full`` or ``elementwise``.
+    """
+    edges = [[Edge(op, tail) for tail in range(node) for op in OPERATIONS[1:]] for node in range(1, NODES + 1)]
+    return [
+        Genotype(nodes=tuple((edge,) for edge in cell), recurrence=recurrence) for cell in itertools.product(*edges)
+    ]
+
+
+class SmallSpace:
+    """A table of what each cell of the small space costs.
+
+    Args:
+        table: ``ptb`` or ``demo``, or the file of a table.
+
+    Attributes:
+        digest: SHA-256 of the table's file.
+        steps: training steps at which costs are known, rising; the last is the end of the training.
+        seeds: seeds of the trainings.
+    """
+
+    def __init__(self, table: str | Path = "ptb") -> None:
+        content = (FILES / f"small_space_{table}.json" if table in ("ptb", "demo") else Path(table)).read_bytes()
+        self.digest, data = hashlib.sha256(content).hexdigest(), json.loads(content)
+        self.steps: list[int] = data["steps"]
+        self.seeds: list[int] = data["seeds"]
+        self._costs: dict[str, dict[str, list[list[float]]]] = data["costs"]  # by recurrence and genotype, [seed][step]
+
+    def cost(self, genotype: Genotype, step: int | None = None, seed: int | None = None) -> float:
+        """Return the valid loss of a cell, in nats a word.
+
+        Args:
+            genotype: a cell of the space.
+            step: the training step at which it is looked at; by default the last one.
+            seed: the seed of the training; by default the mean over all.
+        """
+        rows = self._costs[genotype.recurrence][genotype.one_line()]
+        column = -1 if step is None else self.steps.index(step)
+        if seed is not None:
+            return rows[self.seeds.index(seed)][column]
+        return sum(row[column] for row in rows) / len(rows)
+
+    def rank(self, genotype: Genotype) -> float:
+        """Return the share of the cells with the same recurrence that are better in the end, 0 for the best."""
+        own, cells = self.cost(genotype), self._costs[genotype.recurrence]
+        return sum(sum(row[-1] for row in rows) / len(rows) < own for rows in cells.values()) / len(cells)
+
+
+class TableObjective(Objective):
+    """Objective whose losses come from a table, for `search_genotype(..., objective=...)`: nothing is trained.
+
+    A step of the search stands for the training between two columns of the table. It works with strategies that train
+    each candidate on its own: random-independent, evolution and local-search.
+
+    Args:
+        space: the table.
+        seed: the seed of the trainings whose losses the search sees.
+        steps: number of steps of an epoch; each epoch writes a checkpoint.
+    """
+
+    metric = PERPLEXITY
+    data = "table"
+
+    def __init__(self, space: SmallSpace, seed: int, steps: int = 8) -> None:
+        self.space, self.seed, self.steps_of_epoch = space, seed, steps
+        self.name = f"small space, seed {seed}"
+        self.fingerprint = f"{space.digest}, seed {seed}"
+        self.module = self.supernet = _Looked()  # type: ignore[assignment]
+
+    def steps(self, epoch: int) -> int:
+        """Return the number of steps of an epoch."""
+        return self.steps_of_epoch
+
+    def training_batch(self, epoch: int, step: int) -> list[None]:
+        """Return a batch of one part, without data."""
+        return [None]
+
+    validation_batch = training_batch
+
+    def training_loss(self, batch: None, keep_state: bool = False) -> Tensor:
+        """Count a step of the present cell; return a loss that depends on no weight."""
+        self.module.looks += 1
+        return self.module.weight.sum() * 0
+
+    def validation_loss(self, batch: None, keep_state: bool = False) -> Tensor:
+        """Refuse: a table has no losses of a supernet."""
+        raise FlairNasError(f"a table works with the strategies {', '.join(TRAINED_ALONE)} alone")
+
+    def evaluate(self) -> Evaluation:
+        """Return the loss of the present cell after its steps; beyond the table, that of the last column."""
+        column = min(int(self.module.looks), len(self.space.steps)) - 1
+        if column < 0 or self.module.cell is None:
+            return Evaluation(math.inf, math.inf)
+        loss = self.space.cost(self.module.cell, self.space.steps[column], self.seed)
+        return Evaluation(loss, PERPLEXITY.from_cost(loss))
+
+
+class _Looked(nn.Module):
+    """Model without weights to learn: the cell that is looked at, and the number of its steps."""
+
+    looks: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.register_buffer("looks", torch.zeros((), dtype=torch.long))
+        self.cell: Genotype | None = None
+
+    def choose(self, genotype: Genotype | None) -> None:
+        """Look at a cell."""
+        self.cell = genotype
+
+    def architecture(self) -> dict[str, list[nn.Parameter]]:
+        """Return nothing: there are no architecture weights."""
+        return _NoGroups()
+
+
+class _NoGroups(dict[str, list[nn.Parameter]]):
+    """Groups of architecture weights, of which there are none; to ask for one is an error."""
+
+    def __missing__(self, name: str) -> list[nn.Parameter]:
+        raise FlairNasError(f"a table works with the strategies {', '.join(TRAINED_ALONE)} alone")
 
 
 def trainings(
@@ -115,15 +253,14 @@ def bundle(arguments: argparse.Namespace) -> None:
     about = {"text": arguments.text_name, "settings": SETTINGS, "setup": describe()[:4]}
     about["seconds"] = statistics.mean(line["seconds"] for line in lines)
     steps = [(stage + 1) * STEPS // STAGES for stage in range(STAGES)]
-    head = json.dumps({"version": VERSION, "about": about, "steps": steps, "seeds": seeds})[:-1]
+    head = json.dumps({"version": 1, "about": about, "steps": steps, "seeds": seeds})[:-1]
     tables = ",\n".join(
         f"{json.dumps(recurrence)}: {{\n"
         + ",\n".join(f"{json.dumps(c)}: {json.dumps(v)}" for c, v in rows.items())
         + "}"
         for recurrence, rows in costs.items()
     )
-    RESOURCES.mkdir(exist_ok=True)
-    (RESOURCES / f"{arguments.table}.json").write_text(f'{head},\n"costs": {{{tables}}}}}\n', encoding="utf-8")
+    (FILES / f"small_space_{arguments.table}.json").write_text(f'{head},\n"costs": {{{tables}}}}}\n', encoding="utf-8")
 
 
 def signal(table: str) -> str:

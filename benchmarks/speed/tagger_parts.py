@@ -1,13 +1,22 @@
-"""Speed of a tagger by part, beside the same tagger with LSTMs in place of its searched layers."""
+"""Speed of a tagger by part, beside the same tagger with LSTMs in place of its searched layers.
+
+    python -m benchmarks.speed.tagger_parts RUN [--text SENTENCES] [--sentences 500] [--batch-size 32]
+
+The table has milliseconds a sentence: each embedding, the recurrent layer, the CRF, the rest. Beside each stands the
+time with LSTMs of the same sizes, also in character models. Without --text the sentences are those of the demo text.
+Set OMP_NUM_THREADS to the number of threads.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -16,10 +25,10 @@ from flair.embeddings import PooledFlairEmbeddings, TokenEmbeddings
 from flair.models import LanguageModel, SequenceTagger
 from torch import nn
 
-from flair_nas.errors import FlairNasError
+from benchmarks.json_lines import as_table
+from flair_nas import load_tagger, resource_path, tag_lines
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.tagging.data.frozen_embeddings import members_of
-from flair_nas.tagging.prediction import tag_lines
 
 ROUNDS = 3
 LAYER, DECODING, REST = "recurrent layer", "CRF decoding", "tokens, tags and the rest"
@@ -33,22 +42,11 @@ class Speed(NamedTuple):
     lstm_seconds: dict[str, float] | None  # with LSTMs of the same sizes; None if the tagger has no searched layer
 
 
-def measure_tagger(
-    tagger: SequenceTagger, lines: Sequence[str], *, batch_size: int = 32, tokenized: bool = False
-) -> Speed:
-    """Measure the seconds that each part of a tagger takes on some lines.
+def measure_tagger(tagger: SequenceTagger, lines: Sequence[str], batch_size: int = 32) -> Speed:
+    """Measure the seconds that each part of a tagger takes on some lines; the tagger is the same afterwards.
 
     The tagger and the one with LSTMs take turns. The first round does not count. LSTMs with random weights find other
     spans than the tagger, and spans take time; so the rest counts for both as it is with the tagger's own.
-
-    Args:
-        tagger: a trained tagger. It is the same afterwards.
-        lines: one sentence each.
-        batch_size: lines that are tagged together.
-        tokenized: split words at blanks and tabs.
-
-    Raises:
-        FlairNasError: no line has words.
     """
     searched = any(isinstance(module, RecurrentLayer) for module in tagger.modules())
     rounds: dict[bool, list[dict[str, float]]] = {False: [], True: []}
@@ -57,11 +55,9 @@ def measure_tagger(
         for number in range(ROUNDS + 1):
             for with_lstms in (False, True) if searched else (False,):
                 with lstms_in_place(tagger) if with_lstms else contextlib.nullcontext():
-                    sentences, seconds = _time_round(tagger, lines, batch_size, tokenized)
+                    sentences, seconds = _time_round(tagger, lines, batch_size)
                 if number:
                     rounds[with_lstms].append(seconds)
-    if not sentences:
-        raise FlairNasError("no sentence to tag: give a text with one sentence a line")
     medians = {kind: _take_medians(found) for kind, found in rounds.items() if found}
     own, other = medians[False], medians.get(True)
     return Speed(sentences, own, other and {**other, REST: own[REST]})
@@ -83,9 +79,7 @@ def _take_medians(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {part: statistics.median(seconds[part] for seconds in rounds) for part in rounds[0]}
 
 
-def _time_round(
-    tagger: SequenceTagger, lines: Sequence[str], batch_size: int, tokenized: bool
-) -> tuple[int, dict[str, float]]:
+def _time_round(tagger: SequenceTagger, lines: Sequence[str], batch_size: int) -> tuple[int, dict[str, float]]:
     """Tag all lines once; return the number of sentences and the seconds by part."""
     seconds: dict[str, float] = defaultdict(float)
 
@@ -111,7 +105,7 @@ def _time_round(
             decoder = tagger.viterbi_decoder
             stack.enter_context(mock.patch.object(decoder, "decode", timed(DECODING, decoder.decode)))
         start = time.perf_counter()
-        tagged = [*tag_lines(tagger, lines, batch_size=batch_size, tokenized=tokenized)]
+        tagged = [*tag_lines(tagger, lines, batch_size=batch_size)]
         whole = time.perf_counter() - start
     seconds[REST] = whole - sum(seconds.values())
     return sum(sentence is not None for sentence in tagged), dict(seconds)
@@ -161,9 +155,8 @@ def _make_lstm(layer: RecurrentLayer) -> nn.LSTM:
 def to_table(speed: Speed) -> str:
     """Return milliseconds a sentence by part, and sentences a second, as a table in Markdown."""
     columns = [speed.seconds, *([speed.lstm_seconds] if speed.lstm_seconds else [])]
-    header = ["part", "ms a sentence", "share", *(["ms with LSTMs"] if speed.lstm_seconds else [])]
     whole = [sum(column.values()) for column in columns]
-    rows = [header, ["---"] * len(header)]
+    rows = [["part", "ms a sentence", "share", *(["ms with LSTMs"] if speed.lstm_seconds else [])]]
     for part, seconds in (*speed.seconds.items(), ("all", whole[0])):
         row = [part, f"{1000 * seconds / speed.sentences:.3f}", f"{100 * seconds / whole[0]:.0f} %"]
         if speed.lstm_seconds:
@@ -171,5 +164,20 @@ def to_table(speed: Speed) -> str:
             row.append(f"{1000 * other / speed.sentences:.3f}")
         rows.append(row)
     rates = [f"{speed.sentences / total:,.0f}" for total in whole]
-    rows.append(["sentences a second", rates[0], "", *rates[1:]])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return as_table([*rows, ["sentences a second", rates[0], "", *rates[1:]]])
+
+
+def main() -> None:
+    """Time a tagger."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="RUN", help="folder of a training run, hf://owner/name, or model file")
+    parser.add_argument("--text", type=Path, default=resource_path("demo_text", "train.txt"), metavar="FILE")
+    parser.add_argument("--sentences", type=int, default=500, metavar="N")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N")
+    arguments = parser.parse_args()
+    lines = arguments.text.read_text(encoding="utf-8").splitlines()[: arguments.sentences]
+    print(to_table(measure_tagger(load_tagger(arguments.model), lines, arguments.batch_size)))
+
+
+if __name__ == "__main__":
+    main()

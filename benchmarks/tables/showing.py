@@ -1,21 +1,35 @@
-"""Presentation of a table: metrics with their spread, how likely each beats the first row, and costs."""
+"""Presentation of a table: metrics with their spread, how likely each beats the first row, costs, and a picture."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+import base64
+import statistics
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.tables.spec import Column, Row, Table
 from flair_nas.errors import as_markdown
-from flair_nas.experiments.counts import unpack_counts
+from flair_nas.experiments import counts
 from flair_nas.experiments.ledger import Ledger, Run
 from flair_nas.experiments.statistics import compare, epoch_seconds, mean_and_spread
 from flair_nas.experiments.tasks import TASKS, Task
 from flair_nas.runs.duration import duration
-from flair_nas.tables.spec import Column, Row, Table
 
 Runs = list[Run]
+
+
+def unpack_counts(text: str) -> counts.Counts:
+    """Return counts of a ledger, also of an older one."""
+    data = zlib.decompress(base64.b64decode(text))
+    return counts.unpack_counts(text) if data.startswith(b"\x93NUMPY") else np.frombuffer(data, "<i4").reshape(-1, 3)
+
+
 _CHANCE = "P(better)"
 
 
@@ -120,16 +134,13 @@ def _describe_size(ledger: Ledger, row: Row, column: Column) -> str:
 def _chance(runs: Runs, first: Runs, task: Task) -> str:
     """Return how likely a layer is better than the first one."""
     own, others = ([unpack_counts(run["counts"]) for run in cell] for cell in (runs, first))
-    if min(len(own), len(others)) < 2 or not any(task.figure(counts.sum(0)) for counts in [*own, *others]):
+    if min(len(own), len(others)) < 2 or not any(task.figure(one.sum(0)) for one in [*own, *others]):
         return "-"  # one seed does not tell, nor do layers that learnt nothing
     return f"{compare(own, others, task.figure, task.gain(1.0, 0.0)).probability:.2f}"
 
 
 def _recalls(runs: Runs) -> list[float]:
     return [100 * run["unseen"][0] / run["unseen"][1] for run in runs if run.get("unseen", [0, 0])[1]]
-
-
-# --- forms ---
 
 
 def to_markdown(table: Table, grid: Grid) -> str:
@@ -143,33 +154,24 @@ def to_markdown(table: Table, grid: Grid) -> str:
     )
 
 
-def to_csv(table: Table, grid: Grid) -> str:
-    """Return the table as comma-separated values: plain numbers, mean and spread apart, no title and remarks."""
-    columns: list[list[str]] = [[grid.headers[0], *(row[0] for row in grid.rows)]]
-    for place, header in enumerate(grid.headers[1:], start=1):
-        parts = [row[place].replace(",", "").split(" ± ") for row in grid.rows]
-        columns.append([header, *("" if cell[0] == "-" else cell[0] for cell in parts)])
-        if any(len(cell) > 1 for cell in parts):
-            columns.append([f"{header}, sd", *(cell[1] if len(cell) > 1 else "" for cell in parts)])
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(zip(*columns))
-    return stream.getvalue()
+def draw_comparison(panels: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
+    """Draw the figures of layers, a panel for each column of a table: seeds as points, mean and deviation as a bar.
 
-
-def to_latex(table: Table, grid: Grid) -> str:
-    """Return the table as a tabular of LaTeX's booktabs."""
-    rows = [" & ".join(cell.translate(_SIGNS) for cell in cells) + r" \\" for cells in (grid.headers, *grid.rows)]
-    lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'r' * (len(grid.headers) - 1)}}}", r"\toprule"]
-    lines += [rows[0], r"\midrule", *rows[1:], r"\bottomrule", r"\end{tabular}"]
-    return "\n".join([*lines, *(f"% {remark}" for remark in grid.remarks)]) + "\n"
-
-
-_SIGNS = str.maketrans(
-    {
-        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-        **{"±": r"$\pm$", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    }
-)
-
-FORMATS = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
-"""Functions that format a table, by name."""
+    A panel has the figures of all seeds by layer; layers without figures are left out. Equal figures give equal files.
+    """
+    drawn = {title: {name: seeds for name, seeds in layers.items() if seeds} for title, layers in panels.items()}
+    drawn = {title: layers for title, layers in drawn.items() if layers}
+    max_layers = max(map(len, drawn.values()), default=1)
+    with matplotlib.rc_context({"svg.hashsalt": "flair-nas", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(5.2 * max(1, len(drawn)), 0.7 + 0.36 * max_layers), layout="constrained")
+        for column, (title, layers) in enumerate(drawn.items(), start=1):
+            axes = figure.add_subplot(1, len(drawn), column)
+            for row, seeds in enumerate(layers.values()):
+                axes.plot(seeds, [row] * len(seeds), "o", color="#777777", markersize=3.5, alpha=0.7)
+                mean, deviation = statistics.mean(seeds), statistics.stdev(seeds) if len(seeds) > 1 else None
+                axes.errorbar(mean, row, xerr=deviation, fmt="D", color="#0072b2", markersize=5, capsize=4)
+            axes.set_yticks(range(len(layers)), [f"{name} ({len(seeds)})" for name, seeds in layers.items()])
+            axes.invert_yaxis()
+            axes.set_xlabel(title)
+            axes.grid(axis="x", alpha=0.3)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
