@@ -2,11 +2,11 @@
 
 It has all 384 cells of 3 nodes with one edge a node, with a full and with an elementwise recurrence.
 
-    python benchmarks/small_space.py train --out FILE [--seeds 1,2,3]    # on the bundled text
-    python benchmarks/small_space.py train --text DIR --out FILE         # DIR has train.txt and valid.txt
-    python benchmarks/small_space.py bundle demo FILE ...                # FILE as a kept table
-    python benchmarks/small_space.py signal demo                         # how much the table tells
-    python benchmarks/small_space.py some --text DIR --out FILE          # some cells, eight times as long
+    python -m benchmarks.search.small_space train --out FILE [--seeds 1,2,3]    # on the bundled text
+    python -m benchmarks.search.small_space train --text DIR --out FILE         # DIR has train.txt and valid.txt
+    python -m benchmarks.search.small_space bundle demo FILE ...                # FILE as a kept table
+    python -m benchmarks.search.small_space signal demo                         # how much the table tells
+    python -m benchmarks.search.small_space some --text DIR --out FILE          # some cells, eight times as long
 
 A cell is the language model of a search on text, H = D = 48, batches of 32 x 35 words, the 1,000 most frequent types.
 It makes 160 steps of SGD, whose rate falls from 10 to 0 along a cosine in eight stages, and is evaluated after each
