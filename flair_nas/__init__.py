@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from flair_nas.genotype import GenotypeError as GenotypeError
     from flair_nas.genotype import random_genotype as random_genotype
     from flair_nas.language_model.config import LanguageModelConfig as LanguageModelConfig
-    from flair_nas.language_model.evaluation import compare_language_models as compare_language_models
     from flair_nas.language_model.evaluation import evaluate_language_model as evaluate_language_model
     from flair_nas.language_model.model import LanguageModel as LanguageModel
     from flair_nas.language_model.saved import load_language_model as load_language_model
@@ -70,7 +69,6 @@ _HOMES = {
     "Genotype": "genotype",
     "GenotypeError": "genotype",
     "random_genotype": "genotype",
-    "compare_language_models": "language_model.evaluation",
     "LanguageModelConfig": "language_model.config",
     "evaluate_language_model": "language_model.evaluation",
     "LanguageModel": "language_model.model",

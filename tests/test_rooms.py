@@ -29,7 +29,6 @@ ORDER = (
     "search",
     "experiments",
     "select",
-    "tables",
     "report",
     "cli",
 )

@@ -33,9 +33,9 @@ GROUPS: Mapping[str, tuple[str, str, Sequence[str]]] = {
     ),
     "language_models": (
         "Language models",
-        "Training and comparing language models of words or characters.",
+        "Training and evaluating language models of words or characters.",
         [
-            *("LanguageModelConfig", "train_language_model", "evaluate_language_model", "compare_language_models"),
+            *("LanguageModelConfig", "train_language_model", "evaluate_language_model"),
             *("load_language_model", "LanguageModel"),
         ],
     ),
@@ -48,9 +48,8 @@ GROUPS: Mapping[str, tuple[str, str, Sequence[str]]] = {
         ],
     ),
     "select": (
-        "Select and tables",
-        "Choosing a layer for a corpus, and what all parts share. Tables have no public function: "
-        "use [`flair-nas tables`](../commands/tables.md).",
+        "Select",
+        "Choosing a layer for a corpus, and what all parts share.",
         ["SelectConfig", "TextSelectConfig", "select_layer", "resource_path", "FlairNasError"],
     ),
 }

@@ -1,4 +1,4 @@
-"""The task of language models: jobs of a selection or table on a text."""
+"""The task of language models: jobs of a selection on a text."""
 
 from __future__ import annotations
 

@@ -62,18 +62,14 @@ def evaluate_stream(
 
 
 def compute_stream_losses(
-    model: LanguageModel,
-    ids: NDArray[np.integer[Any]] | Tensor,
-    *,
-    first: int | None = None,
-    progress: bool = False,
+    model: LanguageModel, ids: NDArray[np.integer[Any]] | Tensor, *, first: int | None = None
 ) -> NDArray[np.float32]:
     """Compute the loss of each token of a stream in nats, exactly (batch size 1).
 
     Arguments are those of `evaluate_stream`. Return [tokens], or [tokens - 1] without `first`.
     """
     tokens, targets = _columns(ids, 1, first)  # [T, 1] each
-    with _bar(len(targets), progress) as bar:
+    with _bar(len(targets), False) as bar:
         losses = torch.cat(list(_losses(model, tokens, targets, TOKENS_AT_ONCE, bar)))
     values: NDArray[np.float32] = losses[:, 0].float().cpu().numpy()
     return values

@@ -21,7 +21,6 @@ _DETAILS = (Detail(1000, 60), Detail(500, 25), Detail(200, 10), Detail(60, 4))
 _SECTIONS = {
     "search": ("searches", "describe_search"),
     "select": ("selections", "describe_selection"),
-    "tables run": ("tables", "describe_table"),
 }
 """Module and function of a section by kind of run; they load what the others do not need."""
 

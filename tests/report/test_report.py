@@ -441,27 +441,3 @@ def test_a_selection_that_has_just_begun(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "out" / "ledger.json").write_text("{")
     assert main(["report", str(tmp_path / "out"), "--out", str(tmp_path / "page.html")]) == 2
     assert "this ledger cannot be read" in capsys.readouterr().err
-
-
-def test_a_table_has_a_point_for_each_seed(tmp_path: Path) -> None:
-    folder = tmp_path / "table"
-    folder.mkdir()
-    column = "{tagging: {corpus: demo, embeddings: [one-hot], hidden_size: 8, batch_size: 8, epochs: 1}}"
-    rows = "{LSTM: {rnn: lstm}, <b>: {rnn: gru}, none: {rnn: gru}}"
-    (folder / "table.yaml").write_text(f"title: A trial\nseeds: [1, 2]\ncolumns: {{tags: {column}}}\nrows: {rows}\n")
-    ledger = Ledger(folder / "ledger.json")
-    counts = {"a": [[3, 4, 4]], "b": [[2, 4, 4]], "c": [[4, 4, 4]]}
-    for name, values in counts.items():
-        figures = {"seconds": [1.0], "parameters": 5, "peak_memory_mb": 1.0, "test": 1.0}
-        ledger.runs[name] = {"counts": pack_counts(np.array(values, dtype=np.int32)), **figures}
-    ledger.plan = {"cells": {"LSTM / tags": ["a", "b"], "<b> / tags": ["c", "later"]}}
-    ledger.save()
-    page = report(folder / "table.yaml", out=tmp_path / "page.html")
-    points, means = figure_titled(page, "tags, test F1")["data"]
-    assert dict(zip(means["y"], means["x"])) == {"LSTM": 62.5, "&lt;b&gt;": 100.0}
-    assert list(zip(points["y"], points["x"])) == [("LSTM", 75.0), ("LSTM", 50.0), ("&lt;b&gt;", 100.0)]
-    assert means["error_x"]["array"] == pytest.approx([float(np.std([75, 50], ddof=1)), 0.0])
-    assert "62.50 ± 17.68" in texts(page) and "<b>" in texts(page) and "<td><b>" not in page
-    ledger.runs, ledger.plan = {}, {}
-    ledger.save()
-    assert "No run has ended yet" in texts(report(folder, out=tmp_path / "page.html"))

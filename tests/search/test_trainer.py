@@ -176,7 +176,7 @@ def test_a_comparison_sees_one_bit(finished: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_at_random_moments(text: Path, tmp_path: Path) -> None:
-    """As `benchmarks/kill_and_resume.py` does it for all kinds of searches."""
+    """As `benchmarks/robustness/kill_and_resume.py` does it for all kinds of searches."""
     context = killing.processes()
     settings = {**SMALL, **THREE, "epochs": 6, "text": str(text)}
     times = killing.run_whole(context, settings, tmp_path / "whole")

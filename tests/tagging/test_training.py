@@ -94,7 +94,7 @@ def test_presets_hold_the_published_settings(preset: str, corpus: str, words: li
 
 def test_the_preset_of_a_small_cell_is_what_was_measured() -> None:
     config = resolve(TaggerConfig, kind="tagging", preset="small-ner")
-    table = yaml.safe_load((Path(__file__).parents[2] / "benchmarks/results/small_cells/table.yaml").read_text("utf-8"))
+    table = yaml.safe_load((Path(__file__).parents[2] / "benchmarks/tables/small_cells.yaml").read_text("utf-8"))
     settings = table["columns"]["WNUT-2017"]["tagging"]
     assert {name: getattr(config, name) for name in settings} == settings
     assert load_genotype(config.rnn).one_line() == table["rows"]["relu0-tanh1"]["rnn"]

@@ -291,7 +291,6 @@ def test_nothing_labelled(tmp_path):
         "tag train --corpus CORPUS",
         "select --corpus CORPUS",
         "select --corpus CORPUS --estimate",
-        "tables run --table TABLE",
         "search --objective tagging --corpus CORPUS",
         "search --objective tagging --corpus CORPUS --estimate",
         "search --objective several --tasks TASK TASK",
@@ -300,14 +299,12 @@ def test_nothing_labelled(tmp_path):
 def test_dev_without_labels_is_found_before_anything_is_trained(verb, tmp_path, capsys):
     corpus = folder_of(tmp_path / "corpus", train=SENTENCE * 9, dev="Ada O\nsaw O\n\n" * 3, test=SENTENCE * 3)
     (tmp_path / "TASK").write_text(f"{{objective: tagging, corpus: {corpus}, embeddings: [one-hot], name: one}}")
-    column = f"{{tagging: {{corpus: {corpus}, embeddings: [one-hot], hidden_size: 8}}}}"
-    (tmp_path / "TABLE").write_text(f"columns: {{one: {column}}}\nrows: {{LSTM: {{rnn: lstm}}}}\n")
-    paths = {"CORPUS": corpus, "TABLE": tmp_path / "TABLE", "TASK": tmp_path / "TASK"}
+    paths = {"CORPUS": corpus, "TASK": tmp_path / "TASK"}
     words = [str(paths.get(word, word)) for word in verb.split()]
     if "several" in words:
         (tmp_path / "OTHER").write_text((tmp_path / "TASK").read_text().replace("name: one", "name: two"))
         words[-1] = str(tmp_path / "OTHER")
-    elif "tables" not in words:
+    else:
         words += ["--embeddings", "one-hot", "--hidden-size", "8", "--batch-size", "2"]
     assert main([*words, "-q", "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
