@@ -20,7 +20,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Vocabulary, say_unknown, unknown_share
-from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, Unit, find_text
+from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.nn.init import papers_range
@@ -171,15 +171,15 @@ def encode_text(
     of each line.
     """
     settings = settings or TextSettings()
-    text = find_text(source, Unit(settings.lowercase, settings.unit == "char"))
+    text = find_text(source)
     single = is_one_file(source)
     if not single and part not in text.parts:
         known = f"one of {', '.join(PARTS)}"
         if part in PARTS:
             known = f"there are {', '.join(text.parts)} (--part {[*text.parts][-1]})"
         raise FlairNasError(f"text {text.name!r} has no {part} part; {known}")
-    words = text.parts["train" if single else part].read(lambda count: None)
-    blocks = [*vocabulary.encode(words)]
+    pieces = text.parts["train" if single else part].read(settings, lambda count: None)
+    blocks = [vocabulary.encode(piece) for piece in pieces]
     if not blocks:
         raise FlairNasError(f"text {text.name!r} holds no words")
     ids = np.concatenate(blocks)
