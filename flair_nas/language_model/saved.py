@@ -30,7 +30,7 @@ from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runs.memory import check_fits
 from flair_nas.settings.resolve import explain_other_run
 from flair_nas.storage.files import whole_file
-from flair_nas.storage.paths import no_model, user_path
+from flair_nas.storage.paths import check_model, user_path
 
 _NAMED_LAYERS: dict[str, Callable[..., nn.Module]] = {
     "lstm": VariationalLSTM,
@@ -123,8 +123,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
             reason = explain_other_run(path, "lm train") or "so no epoch of a training run has ended there"
             raise FlairNasError(f"{path} holds no model.pt, {reason}")
         path = path / "model.pt"
-    if not path.exists():
-        raise FlairNasError(no_model(path))
+    check_model(path)
     try:
         verify_checksums(path)
         data = torch.load(path, map_location=device, weights_only=True)
