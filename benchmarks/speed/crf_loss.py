@@ -26,11 +26,11 @@ def measure(corpus: str, rnn: str, arguments: argparse.Namespace) -> dict:
     from flair.models.sequence_tagger_utils.viterbi import ViterbiLoss
 
     from flair_nas.tagging.config import TaggerConfig
-    from flair_nas.tagging.data.corpora import sentences_of
+    from flair_nas.tagging.data.corpora import load_corpus_of, sentences_of
     from flair_nas.tagging.data.frozen_embeddings import keep_frozen
     from flair_nas.tagging.evaluation import forget_changing_embeddings
     from flair_nas.tagging.patches.viterbi_loss import FastCRF, FastViterbiLoss
-    from flair_nas.tagging.training import build_tagger, load_corpus_of
+    from flair_nas.tagging.training import build_tagger
 
     torch.set_num_threads(1)
     flair.set_seed(1)

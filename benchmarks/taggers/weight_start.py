@@ -196,7 +196,7 @@ def norms(arguments: argparse.Namespace, start: str) -> dict[str, Any]:
     """Norms of the gradient of each matrix of a cell, and the size of its states, in the first steps of a model."""
     from flair_nas import LanguageModelConfig
     from flair_nas.language_model.saved import build_language_model
-    from flair_nas.language_model.text.corpus import batchify, load_configured_text
+    from flair_nas.language_model.text.corpus import batchify, load_text
 
     config = LanguageModelConfig(
         text=arguments.text,
@@ -208,7 +208,7 @@ def norms(arguments: argparse.Namespace, start: str) -> dict[str, Any]:
         recurrent_dropout=0.0,
         embedding_dropout=0.0,
     )
-    corpus = load_configured_text(config)
+    corpus = load_text(config.text, config)
     torch.manual_seed(arguments.seeds[0])
     model = build_language_model(config, len(corpus.vocabulary))
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.learning_rate or 10.0)

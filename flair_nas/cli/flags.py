@@ -12,7 +12,7 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.folder import check_folder
 from flair_nas.settings.fields import COUNT, Config, Kind, check_device, get_kinds
 from flair_nas.settings.resolve import UnknownSettingsError, find_command, preset_names, read_mapping, resolve
-from flair_nas.storage.paths import meant, typed, user_path
+from flair_nas.storage.paths import typed, user_path
 from flair_nas.storage.resources import resource_path
 
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -249,8 +249,7 @@ def settings_of_run(
             raise FlairNasError(f"--resume takes its settings from the run; drop {', '.join(clashing)}")
         file = user_path(arguments.resume) / "config.yaml"
         if not file.exists():
-            has_folder = file.parent.is_dir()
-            why = "no config.yaml in it" if has_folder else f"there is no such folder; {meant(file.parent)}".strip(" ;")
+            why = "no config.yaml in it" if file.parent.is_dir() else "there is no such folder"
             raise FlairNasError(f"{arguments.resume} holds no run to go on with ({why})")
     elif not (arguments.out or getattr(arguments, "estimate", False)):
         raise FlairNasError(f"--out DIR is needed: the {arguments.action._option_string_actions['--out'].help}")

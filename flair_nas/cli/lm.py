@@ -146,11 +146,11 @@ def evaluate(arguments: argparse.Namespace) -> int:
 def _part(arguments: argparse.Namespace) -> str:
     """Return the part of ``--part``, else test, else valid with a warning."""
     from flair_nas.language_model.saved import is_one_file
-    from flair_nas.language_model.text.sources import Unit, find_text
+    from flair_nas.language_model.text.sources import find_text
 
     if arguments.part is not None:
         return str(arguments.part)
-    parts = () if is_one_file(arguments.text) else find_text(arguments.text, Unit()).parts
+    parts = () if is_one_file(arguments.text) else find_text(arguments.text).parts
     if parts and "test" not in parts and "valid" in parts:
         log.warning("%s has no test part; valid is used", arguments.text)
         return "valid"

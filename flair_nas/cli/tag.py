@@ -253,20 +253,18 @@ def _read_sentences(
 ) -> list[Sentence]:
     """Read the sentences of ``--file``, or of a part of ``--corpus``, by default in the form of the run's files."""
     from flair_nas.tagging.data.column_files import parse_columns, read_column_file
-    from flair_nas.tagging.data.corpora import load_corpus
+    from flair_nas.tagging.data.corpora import load_corpus_of
 
     names = ("columns", "delimiter", "comment")
     flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
     from_run = {name: settings.get(name) for name in names} if arguments.corpus not in NAMES and settings else {}
-    layout = TaggerConfig(**{**from_run, **flags})
+    source = {"corpus": arguments.corpus or "demo", "label_type": label_type, "data_root": arguments.data_root}
+    layout = TaggerConfig(**{**source, **from_run, **flags})
     columns = parse_columns(layout.columns) if layout.columns else None
-    form: dict[str, Any] = {"delimiter": layout.delimiter, "comment": layout.comment}
     try:
         if arguments.file is not None:
-            return read_column_file(arguments.file, columns, label_type, **form)
-        corpus = load_corpus(
-            arguments.corpus, label_type=label_type, columns=columns, **form, data_root=arguments.data_root
-        ).corpus
+            return read_column_file(arguments.file, columns, label_type, layout)
+        corpus = load_corpus_of(layout).corpus
     except FlairNasError as error:
         notes = []
         if not flags and (kept := ", ".join(f"{name} {value}" for name, value in from_run.items() if value)):

@@ -33,10 +33,9 @@ _CORPUS_SETTINGS = tuple(get_kinds(CorpusSettings))
 
 def read(settings: Settings) -> Any:
     """Return the corpus, on whose dev part layers can be compared."""
-    from flair_nas.tagging.data.corpora import check_labelled
-    from flair_nas.tagging.training import load_corpus_of
+    from flair_nas.tagging.data.corpora import check_labelled, load_corpus_of
 
-    data = load_corpus_of(TaggerConfig(**{name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
+    data = load_corpus_of(CorpusSettings(**{name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
     check_labelled(data)
     return data
 

@@ -25,7 +25,7 @@ from flair_nas.language_model.perplexity import (
 )
 from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_configured_text
+from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text
 from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
@@ -42,9 +42,8 @@ _STEPS = 5
 
 def read(settings: Settings) -> TextCorpus:
     """Return the text."""
-    return load_configured_text(
-        TextSettings(**{name: settings[name] for name in get_kinds(TextSettings) if name in settings})
-    )
+    config = TextSettings(**{name: settings[name] for name in get_kinds(TextSettings) if name in settings})
+    return load_text(config.text, config)
 
 
 def fingerprint(data: TextCorpus) -> str:

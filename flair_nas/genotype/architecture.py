@@ -38,7 +38,7 @@ from flair_nas.genotype.vocabulary import (
     Json,
 )
 from flair_nas.storage.files import write_text
-from flair_nas.storage.paths import meant, read_file
+from flair_nas.storage.paths import read_file
 
 _MAX_BYTES = 10_000_000  # of a file, which may be a whole log
 
@@ -282,8 +282,7 @@ class Genotype:
             raise GenotypeError("a genotype in UTF-8 text; this is a binary file", source=str(path)) from None
         except (OSError, ValueError) as error:  # ValueError: a path with a null byte
             reason = f"a readable genotype file ({getattr(error, 'strerror', None) or error})"
-            question = meant(Path(path)).strip() if isinstance(error, FileNotFoundError) else ""
-            raise GenotypeError(f"{reason}; {question}" if question else reason, source=str(path)) from None
+            raise GenotypeError(reason, source=str(path)) from None
 
     def save(self, path: str | Path) -> None:
         """Write the JSON form, whole or not at all."""

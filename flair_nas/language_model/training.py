@@ -34,7 +34,7 @@ from flair_nas.language_model.saved import (
     parse_layer,
     save_language_model,
 )
-from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_configured_text
+from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text
 from flair_nas.language_model.text.segments import Draw, segment_lengths
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.nn.recurrent_layer import describe_layer
@@ -90,7 +90,7 @@ def train_language_model(
     command = "flair-nas lm train" if corpus is None else None
     with open_run(out, config, may_change=config.may_change, command=command) as run:
         if corpus is None:
-            corpus = load_configured_text(config, progress=progress)
+            corpus = load_text(config.text, config, progress=progress)
         warn_of_risks(config.rnn, OTHER_LAYERS)
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)

@@ -12,7 +12,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.run import read_figures
 from flair_nas.settings.resolve import find_command, read_mapping
-from flair_nas.storage.paths import meant, read_file, typed, user_path
+from flair_nas.storage.paths import read_file, typed, user_path
 
 JSON = dict[str, Any]
 
@@ -63,7 +63,7 @@ def _find_folder(text: str) -> Path:
     """Return the folder of a run, which may be given by a file in it."""
     path = user_path(text)
     if not path.exists():
-        raise FlairNasError(f"{brief(text)}: there is no such folder; {meant(path)}".rstrip(" ;"))
+        raise FlairNasError(f"{brief(text)}: there is no such folder")
     return path.parent if path.is_file() else path
 
 

@@ -713,18 +713,6 @@ def test_a_seed_that_found_nothing_says_so(corpus: str, tmp_path: Path, caplog: 
     assert "seeds 1, 2 found nothing on dev in any epoch" in caplog.text
 
 
-def test_a_column_of_numbers_is_told(corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for part in ("train", "dev", "test"):
-        text = (Path(corpus) / f"{part}.txt").read_text(encoding="utf-8")
-        rows = [f"{number} {row}" if row else "" for number, row in enumerate(text.split("\n"))]
-        (tmp_path / f"{part}.txt").write_text("\n".join(rows), encoding="utf-8")
-    describe_corpus(load_corpus(str(tmp_path)))
-    assert "more than half of its words are numbers; is this the column of words?" in caplog.text
-    caplog.clear()
-    describe_corpus(load_corpus(str(tmp_path), columns={1: "text", 3: "ner"}))
-    assert "numbers" not in caplog.text
-
-
 def test_what_was_read_is_logged_and_what_only_flairs_trainer_sees_is_not(
     corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
