@@ -46,7 +46,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from flair_nas.cli.version import describe
-from flair_nas.nn.operations import FUNCTIONS
+from flair_nas.nn.kernels.elementwise import FUNCTIONS
 from flair_nas.search import bilevel
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives import text as text_objective

@@ -78,7 +78,7 @@ def publish_genotype(genotype: Genotype, out: Path, repository: str, license: st
 
 def write_genotype(genotype: Genotype, out: Path) -> Genotype:
     """Write a genotype and its picture to a folder, and return it as written, without private paths."""
-    from flair_nas.drawing.cell import to_svg
+    from flair_nas.genotype.picture import to_svg
 
     genotype = dataclasses.replace(genotype, origin=without_folders(genotype.origin))
     genotype.save(out / FILE)
@@ -123,7 +123,7 @@ def _is_path(text: str) -> bool:
 
 def describe_cell(genotype: Genotype) -> str:
     """Return a genotype's line, picture and equations in Markdown."""
-    from flair_nas.drawing.graph import to_text
+    from flair_nas.genotype.graph import to_text
 
     line, equations = genotype.one_line(), to_text(genotype)
     return f"```text\n{line}\n```\n\n![The cell as a graph]({PICTURE})\n\n```text\n{equations}```\n"

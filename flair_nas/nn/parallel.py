@@ -13,7 +13,7 @@ from torch.nn import functional
 from flair_nas.nn.cell import CellBase, Edges
 from flair_nas.nn.gates import Device
 from flair_nas.nn.kernels.elementwise_loop import Loop
-from flair_nas.nn.operations import product
+from flair_nas.nn.matrix_product import product
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 
@@ -73,8 +73,7 @@ class SRUCell(CellBase):
             v_forget, v_reset = v_forget * mask, (v_reset * mask)[packing.column]  # [B, H], [S, H]
         pre = torch.cat([-(forget + self.bias[0]), u], dim=1)  # [S, 2H]; 1 - σ(f) = σ(-f)
         states = loop("identity", pre, -v_forget, hidden, packing)  # [S, H]
-        rows = packing.lagged_rows(packing.time, packing.column, 1, 1)  # of c_{t-1}
-        before = functional.embedding(rows, torch.cat([hidden, states]))  # [S, H]
+        before = packing.before(states, hidden)  # c_{t-1}, [S, H]
         gate = torch.sigmoid(torch.addcmul(reset + self.bias[1], v_reset, before))
         return torch.lerp(skip[0] if skip else data * SKIP_SCALE, states, gate), states
 
@@ -115,7 +114,7 @@ class MinGRUCell(CellBase):
         z_t = σ(x_t W_z + b_z). Args and returns are those of `CellBase.run_elementwise`.
         """
         pre = self.gate_and_candidate(product(data, self.weight_input) + self.bias)  # [S, 2H]
-        states = loop("tanh", pre, torch.zeros_like(hidden[:1]), hidden, packing)  # without v
+        states = loop("tanh", pre, self.bias.new_zeros(1, self.hidden_size), hidden, packing)  # without v
         return states, states
 
     def gate_and_candidate(self, projected: Tensor) -> Tensor:

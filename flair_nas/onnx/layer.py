@@ -14,8 +14,8 @@ from torch import nn
 from flair_nas.errors import FlairNasError
 from flair_nas.nn.cell import CellBase
 from flair_nas.nn.recurrent_layer import RecurrentLayer
-from flair_nas.onnx.cells import CellState, to_array, write_cell
-from flair_nas.onnx.graph import Graph
+from flair_nas.onnx.cells import CellState, write_cell
+from flair_nas.onnx.graph import Graph, to_array
 from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from flair_nas.drawing.cell import to_svg
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Genotype
+from flair_nas.genotype.picture import to_svg
 from flair_nas.report.figures import COLOURS, Curve, Detail, Figure, Heat, draw_curves, draw_heat, thin
 from flair_nas.report.page import Section
 from flair_nas.report.reading import JSON, RunFolder, list_settings, number
