@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flair_nas.language_model.training import train_language_model as train_language_model
     from flair_nas.library.named import bundled_names as bundled_names
     from flair_nas.library.named import load_genotype as load_genotype
-    from flair_nas.nn.parallel import ParallelRNN as ParallelRNN
+    from flair_nas.nn.parallel_rnn import ParallelRNN as ParallelRNN
     from flair_nas.nn.searched_rnn import SearchedRNN as SearchedRNN
     from flair_nas.nn.state import RecurrentState as RecurrentState
     from flair_nas.search.config import SearchConfig as SearchConfig
@@ -80,7 +80,7 @@ _HOMES = {
     "load_genotype": "library.named",
     "RecurrentState": "nn.state",
     "SearchedRNN": "nn.searched_rnn",
-    "ParallelRNN": "nn.parallel",
+    "ParallelRNN": "nn.parallel_rnn",
     "SearchConfig": "search.config",
     "ClassificationSearchConfig": "search.flair_config",
     "TaggingSearchConfig": "search.flair_config",

@@ -24,10 +24,11 @@ from flair_nas.language_model.perplexity import (
     sum_sentence_losses,
     to_perplexity,
 )
-from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
+from flair_nas.language_model.saved import build_language_model, load_language_model
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_configured_text
 from flair_nas.library.layer_spec import to_layer_spec
+from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.settings.fields import as_flags, get_kinds
@@ -35,7 +36,7 @@ from flair_nas.storage.files import copy_whole
 
 log = logging.getLogger("flair_nas")
 
-LAYERS = tuple(name.upper() for name in OTHER_LAYERS)
+LAYERS = TEXT_LAYERS
 _FEW_WORDS = 10_000
 _STEPS = 5
 

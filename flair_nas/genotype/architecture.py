@@ -6,6 +6,7 @@ This module imports neither torch nor Flair.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -197,6 +198,12 @@ class Genotype:
                 text += f"/{name}=" + "-".join(nodes)
         return text
 
+    def spec(self) -> str:
+        """Return the layer spec: the one-line form, then the options that are not the default, after commas."""
+        defaults = {name: getattr(type(self), name) for name in OPTION_NAMES}
+        changed = (f"{name}={value}" for name, value in self.options.items() if value != defaults[name])
+        return ",".join([self.one_line(), *changed])
+
     def __repr__(self) -> str:
         return self.one_line()
 
@@ -271,7 +278,7 @@ class Genotype:
         """
         try:
             if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # reading it may never end
-                raise GenotypeError("a readable genotype file; this is a pipe or a device")
+                raise OSError(errno.EINVAL, "it is no regular file but a pipe or a device")
             with open(path, "rb") as stream:
                 content = stream.read(_MAX_BYTES + 1)
             if len(content) > _MAX_BYTES:

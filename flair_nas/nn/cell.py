@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import DEFAULT_RECURRENCE, OPERATION_TABLE, OPERATIONS, Genotype
-from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.nn.gates import Device, GateBase, InterCellGate
 from flair_nas.nn.init import default_range
 from flair_nas.nn.kernels.elementwise_loop import Loop
@@ -58,6 +57,7 @@ class CellBase(nn.Module):
     """
 
     init_range: float | None  # initialisation bound of the weights; if None, `range_of` makes it from a width
+    masks_states = True  # variational dropout of the states has an effect
     recurrence = DEFAULT_RECURRENCE  # also of modules that were pickled before there was another one
     weight_hidden: nn.Parameter
     weight_nodes: nn.Parameter
@@ -228,4 +228,4 @@ class SearchedCell(CellBase):
 
     def extra_repr(self) -> str:
         """Return sizes and genotype, for printing."""
-        return f"{self.input_size}, {self.hidden_size}, {to_layer_spec(self.genotype)}"
+        return f"{self.input_size}, {self.hidden_size}, {self.genotype.spec()}"

@@ -25,7 +25,6 @@ from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.library.layer_spec import advised_learning_rate, warn_of_risks
-from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
 from flair_nas.storage.files import write_text
@@ -80,7 +79,7 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
     ):
         running = _Running(run, pool, table)
         for text in dict.fromkeys(row.rnn for row in running.rows if row.rnn):
-            warn_of_risks(text, LAYER_NAMES)
+            warn_of_risks(text)
         for column in table.columns:
             running.read(column)  # a fault found here leaves no folder behind
         run.accept()
@@ -252,7 +251,7 @@ def _layer_settings(row: Row, column: Column, rnn: str) -> dict[str, Any]:
     """Return the settings of a run, with the learning rate that its layer is stored with if they have none."""
     settings = run_settings(row, column, rnn)
     if column.task == "tagging" and rnn and settings.get("learning_rate") is None:
-        settings["learning_rate"] = advised_learning_rate(rnn, LAYER_NAMES)
+        settings["learning_rate"] = advised_learning_rate(rnn)
     return settings
 
 
