@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.tasks import TASKS, Settings
+from flair_nas.experiments.config import Settings
+from flair_nas.experiments.tasks import TASKS
 from flair_nas.experiments.worker_setup import time_ratio
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.nn.layers import LAYER_NAMES

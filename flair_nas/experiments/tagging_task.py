@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from flair_nas.experiments.config import Settings
 from flair_nas.experiments.counts import count_file, count_unseen, pack_counts
-from flair_nas.experiments.tasks import Settings
 from flair_nas.experiments.worker_setup import read_history, time_steps, train_step
 from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.config import Settings
 from flair_nas.experiments.counts import pack_counts
-from flair_nas.experiments.tasks import Settings
 from flair_nas.experiments.worker_setup import read_history, time_steps, train_step
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
