@@ -43,13 +43,14 @@ def test_paths_name_corpora_texts_and_genotypes() -> None:
     tags = Dictionary(add_unk=False)
     tags.add_item("O")
     tagger = SequenceTagger(HashEmbeddings(5, 4), tags, "ner", rnn_type=GENOTYPE, hidden_size=4)
-    for layer in (SearchedRNN(3, 4, GENOTYPE), tagger.rnn):
+    for layer in (SearchedRNN(3, 4, load_genotype(GENOTYPE)), tagger.rnn):
         assert layer.genotype == load_genotype("small-tanh")
 
 
 def test_numbers_of_numpy_make_the_same_layer_and_genotype() -> None:
-    layer = SearchedRNN(np.int64(3), np.int64(4), "small-tanh", recurrent_dropout=np.float64(0.25))  # type: ignore[arg-type]
-    assert layer.config() == SearchedRNN(3, 4, "small-tanh", recurrent_dropout=0.25).config()
+    small = load_genotype("small-tanh")
+    layer = SearchedRNN(np.int64(3), np.int64(4), small, recurrent_dropout=np.float64(0.25))  # type: ignore[arg-type]
+    assert layer.config() == SearchedRNN(3, 4, small, recurrent_dropout=0.25).config()
     assert {type(value) for value in layer.config().values()} == {int, float, bool, type(None), dict}
     assert random_genotype(np.int64(3), np.int64(2)).to_json() == random_genotype(3, 2).to_json()  # type: ignore[arg-type]
 
@@ -76,7 +77,10 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "it": (lambda out: flair_nas.evaluate_tagger(str(out), []), "tagger must be what load_tagger returns, got '"),  # type: ignore[arg-type]
     "genotype": (lambda out: load_genotype({"cell": 1}), "Genotype.from_dict reads its JSON data"),  # type: ignore[arg-type]
     "no genotype": (lambda out: load_genotype(None), "there is no genotype None: expected a text, a path"),  # type: ignore[arg-type]
-    "dropout": (lambda out: SearchedRNN(3, 4, "small-tanh", dropout="0.1"), "dropout must be a probability"),  # type: ignore[arg-type]
+    "dropout": (
+        lambda out: SearchedRNN(3, 4, load_genotype("small-tanh"), dropout="0.1"),
+        "dropout must be a probability",
+    ),  # type: ignore[arg-type]
 }
 
 

@@ -7,7 +7,7 @@ import itertools
 import re
 from graphlib import TopologicalSorter
 
-from flair_nas.drawing.graph import Graph, Vertex, layout
+from flair_nas.genotype.graph import Graph, Vertex, layout
 
 _HEIGHT, _ROW, _GAP = 30, 72, 22  # of a box; from row to row; between boxes
 

@@ -32,12 +32,14 @@ def measure(layer: str, batch: int, hidden_size: int, input_size: int) -> float:
     """Milliseconds of a training step in this process."""
     import torch
 
-    from flair_nas import SearchedRNN
+    from flair_nas import SearchedRNN, load_genotype
 
     torch.manual_seed(0)
     sizes = (input_size, hidden_size)
     rnn = (
-        torch.nn.LSTM(*sizes, bidirectional=True) if layer == "lstm" else SearchedRNN(*sizes, layer, bidirectional=True)
+        torch.nn.LSTM(*sizes, bidirectional=True)
+        if layer == "lstm"
+        else SearchedRNN(*sizes, load_genotype(layer), bidirectional=True)
     )
     x = torch.randn(20, batch, input_size)
 

@@ -50,7 +50,7 @@ from flair_nas import Genotype, ParallelRNN, SearchedRNN, load_genotype
 from flair_nas.cli.version import describe
 from flair_nas.genotype import CARRIES
 from flair_nas.library.layer_spec import parse_layer_spec
-from flair_nas.nn.parallel import PARALLEL_CELLS
+from flair_nas.nn.parallel_rnn import KINDS
 
 MODES = ("training", "inference")
 SIZES = ("32x35x256", "32x35x512", "64x35x850", "1x20x256", "32xwnutx256")
@@ -81,7 +81,7 @@ def make_layer(name: str, size: str) -> nn.Module:
     widths = input_size(size), batch_sizes(size)[1]
     if name in ("lstm", "gru"):
         return getattr(nn, name.upper())(*widths)
-    return ParallelRNN(*widths, name) if name in PARALLEL_CELLS else SearchedRNN(*widths, genotype_of(name))
+    return ParallelRNN(*widths, name) if name in KINDS else SearchedRNN(*widths, genotype_of(name))
 
 
 def input_size(size: str) -> int:
@@ -164,7 +164,7 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> list[float]:
 def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace) -> list[dict]:
     """A row per precision."""
     training, widths = mode == "training", (input_size(size), batch_sizes(size)[1])
-    genotype = None if name in ("gru", *PARALLEL_CELLS) else genotype_of(name)
+    genotype = None if name in ("gru", *KINDS) else genotype_of(name)
     gated = genotype is not None and (genotype.state_gate is not None or genotype.input_gate is not None)
     layer, lstm = make_layer(name, size), make_layer("lstm", size)
     steps: dict[tuple[str, str], Callable[[], float]] = {}

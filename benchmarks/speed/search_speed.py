@@ -47,7 +47,7 @@ from benchmarks.json_lines import processor
 from benchmarks.speed import product_floor
 from benchmarks.speed.recurrent_speed import PRECISIONS, cell, forget_peak, in_turn, memory, ratio
 from flair_nas.cli.version import describe
-from flair_nas.nn.operations import FUNCTIONS
+from flair_nas.nn.kernels.elementwise import FUNCTIONS
 from flair_nas.search import bilevel
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives import text as text_objective

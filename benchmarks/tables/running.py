@@ -29,7 +29,7 @@ from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.library.layer_spec import advised_learning_rate
-from flair_nas.library.named import LAYER_NAMES
+from flair_nas.nn.layers import LAYER_NAMES
 
 log = logging.getLogger("flair_nas")
 

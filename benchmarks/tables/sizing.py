@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.config import Settings
 from flair_nas.experiments.layers import matched_size
-from flair_nas.experiments.tasks import TASKS, Settings
+from flair_nas.experiments.tasks import TASKS
 from flair_nas.experiments.worker_setup import time_ratio
 
 _PRECISION = 32  # sizes closer than a 32nd are equal

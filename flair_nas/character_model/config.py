@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from flair_nas.language_model.text.config import TextSettings
+from flair_nas.nn.layers import TEXT_LAYERS, describe_layers
 from flair_nas.settings.fields import COUNT, PROBABILITY, device_setting, setting
 
 DIRECTIONS = ("forward", "backward")
@@ -39,7 +40,7 @@ class CharacterModelConfig(TextSettings):
         "characters that have ids: text (of the training part), common (Flair's, a download), or those of "
         "a model's file: .safetensors, or .pt, which can run code",
     )
-    rnn: str = setting("lstm", "lstm, gru, sru, mingru, minlstm, or a genotype: its name, file, address or one line")
+    rnn: str = setting("lstm", describe_layers(TEXT_LAYERS))
     hidden_size: int = setting(256, "hidden size H", **COUNT)
     embedding_size: int = setting(100, "embedding size D", **COUNT)
     layers: int = setting(1, "recurrent layers", low=1, high=100)

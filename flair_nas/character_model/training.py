@@ -36,6 +36,7 @@ from flair_nas.character_model.text import Splits, columns_of, encode_characters
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.language_model.model import detach
 from flair_nas.language_model.text.corpus import TextCorpus
+from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import autocast, check_precision
@@ -48,7 +49,6 @@ from flair_nas.runs.run import Run, open_run
 from flair_nas.settings.fields import check_config
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.tagging.data.character_models import DATA, PICKLE, load_character_model, save_character_model
-from flair_nas.tagging.patches.character_models import KNOWN
 from flair_nas.tagging.quiet import flair_device
 from flair_nas.tagging.registration import build_rnn
 
@@ -87,7 +87,7 @@ def train_character_models(
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
         if config.rnn.lower() not in rnn_layers:  # a bad name should not cost the time that a text takes to load
-            build_rnn(config.rnn, 1, 1, names=KNOWN, setting="rnn")
+            build_rnn(config.rnn, 1, 1, names=TEXT_LAYERS, setting="rnn")
         with open_run(out, config, may_change=config.may_change, command="flair-nas charlm train") as run:
             if (written := run.folder / "config.yaml").exists():
                 before = read_run_settings(written, CharacterModelConfig)

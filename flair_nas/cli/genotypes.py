@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.cli.flags import add_action, add_hub_flags, count
-from flair_nas.drawing.cell import COLOURS, to_dot, to_png, to_svg
-from flair_nas.drawing.graph import graph_equations, to_text
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import Genotype, GenotypeError, random_genotype
 from flair_nas.genotype.complexity import edge_depth, edit_distance, multiply_adds
+from flair_nas.genotype.graph import graph_equations, to_text
+from flair_nas.genotype.picture import to_dot, to_png, to_svg
 from flair_nas.library.card import publish_genotype, words_of
 from flair_nas.library.downloads import download
 from flair_nas.library.layer_spec import parse_layer_spec
@@ -164,7 +164,7 @@ def show(arguments: argparse.Namespace) -> int:
     weights, flop = _size(genotype, arguments)
     print(genotype.one_line())
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    print(to_text(genotype, {**COLOURS, "dead": "#808080"} if coloured else None), end="")
+    print(to_text(genotype, coloured), end="")
     print("options:", ", ".join(f"{name} {value}" for name, value in genotype.options.items()))
     for name, value in genotype.origin.items():
         lines = value.items() if isinstance(value, dict) else ()

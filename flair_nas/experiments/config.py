@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from flair_nas.settings.fields import device_setting, setting
+
+Settings = Mapping[str, Any]
+"""The settings of one run, by name."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

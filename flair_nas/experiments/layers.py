@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.tasks import TASKS, Settings
+from flair_nas.experiments.config import Settings
+from flair_nas.experiments.tasks import TASKS
 from flair_nas.experiments.worker_setup import time_ratio
 from flair_nas.library.layer_spec import parse_layer_spec
-from flair_nas.library.named import LAYER_NAMES
+from flair_nas.nn.layers import LAYER_NAMES
 
 
 def identity(rnn: str) -> str:
@@ -19,7 +20,7 @@ def identity(rnn: str) -> str:
     """
     if rnn.upper() in LAYER_NAMES:
         return rnn.lower()
-    genotype, numbers = parse_layer_spec(rnn, LAYER_NAMES)
+    genotype, numbers = parse_layer_spec(rnn)
     return f"{genotype.one_line()} {genotype.options} {sorted(numbers.items())}"
 
 

@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from flair_nas.experiments.config import Settings
 from flair_nas.experiments.counts import count_file, pack_counts
-from flair_nas.experiments.tasks import Settings
 from flair_nas.experiments.worker_setup import read_history, time_steps, train_step
 from flair_nas.library.layer_spec import to_layer_spec
-from flair_nas.library.named import LAYER_NAMES
+from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.settings.fields import get_kinds
-from flair_nas.tagging.config import FLAIR_TYPES, CorpusSettings, TaggerConfig
+from flair_nas.tagging.config import CorpusSettings, TaggerConfig
 from flair_nas.tagging.registration import build_rnn
 
 LAYERS = LAYER_NAMES
@@ -80,7 +80,7 @@ def counter(data: Any) -> Callable[[Settings], int]:
 def _layer(config: TaggerConfig, width: int) -> nn.Module:
     """Return the layer of a run, for word vectors of a width."""
     sizes: dict[str, Any] = {"hidden_size": config.hidden_size, "num_layers": config.layers, "bidirectional": True}
-    if config.rnn.upper() in FLAIR_TYPES:
+    if config.rnn.upper() in FLAIR_LAYERS:
         layer: nn.Module = getattr(nn, config.rnn.upper())(width, **sizes)
         return layer
     return build_rnn(config.rnn, input_size=width, **sizes)

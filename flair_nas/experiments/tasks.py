@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flair_nas.experiments.config import Settings
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.tagging.config import TaggerConfig
@@ -16,9 +17,6 @@ from flair_nas.tagging.config import TaggerConfig
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-Settings = Mapping[str, Any]
-"""The settings of one run, by name."""
 
 
 class TaskModule(Protocol):

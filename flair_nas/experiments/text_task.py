@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.config import Settings
 from flair_nas.experiments.counts import pack_counts
-from flair_nas.experiments.tasks import Settings
 from flair_nas.experiments.worker_setup import read_history, time_steps, train_step
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
@@ -23,10 +23,11 @@ from flair_nas.language_model.perplexity import (
     evaluate_stream,
     sum_sentence_losses,
 )
-from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
+from flair_nas.language_model.saved import build_language_model, load_language_model
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text
 from flair_nas.library.layer_spec import to_layer_spec
+from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.runs.metric import to_perplexity
@@ -35,7 +36,7 @@ from flair_nas.storage.files import copy_whole
 
 log = logging.getLogger("flair_nas")
 
-LAYERS = tuple(name.upper() for name in OTHER_LAYERS)
+LAYERS = TEXT_LAYERS
 _FEW_WORDS = 10_000
 _STEPS = 5
 

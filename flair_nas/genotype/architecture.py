@@ -6,13 +6,16 @@ This module imports neither torch nor Flair.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from flair_nas.drawing.graph import Graph, Vertex
 from flair_nas.errors import shown
+from flair_nas.genotype.graph import Graph, Vertex
+from flair_nas.genotype.operations import GATE_FORM_TABLE, GATE_FORMS, OPERATION_TABLE
 from flair_nas.genotype.parts import Edge, Gate, check_gate, check_nodes, check_output
 from flair_nas.genotype.text_forms import (
     fields_from_darts,
@@ -29,7 +32,6 @@ from flair_nas.genotype.vocabulary import (
     DEFAULT_GATE,
     DEFAULT_RECURRENCE,
     FORMAT,
-    GATE_FORMS,
     NO_NODES,
     OPTION_NAMES,
     RECURRENCES,
@@ -37,8 +39,6 @@ from flair_nas.genotype.vocabulary import (
     GenotypeError,
     Json,
 )
-from flair_nas.storage.files import write_text
-from flair_nas.storage.paths import read_file
 
 _MAX_BYTES = 10_000_000  # of a file, which may be a whole log
 
@@ -133,14 +133,14 @@ class Genotype:
     def silent(self) -> bool:
         """True if output and all gradients are exactly 0 for any weights when the state starts at zero.
 
-        The input gate has the product form, and no sigmoid takes part: every other operation maps 0 to 0. Then h = 0
-        gives g' = 0, hence x̂ = x * g' = 0, hence h = 0 at the next step.
+        The input gate's form and all operations map 0 to 0. Then h = 0 gives g' = 0, hence x̂ = x * g' = 0, hence h = 0
+        at the next step.
         """
-        if self.input_gate is None or self.gate != "product":
+        if self.input_gate is None or not GATE_FORM_TABLE[self.gate].keeps_zero:
             return False
         cell_ops = [edge.op for number in self.live_nodes for edge in self.nodes[number - 1]]
         gate_ops = [op for node in self.input_gate.nodes for op in (node.entry, *(edge.op for edge in node.edges))]
-        return "sigmoid" not in cell_ops + gate_ops
+        return all(OPERATION_TABLE[op].keeps_zero for op in cell_ops + gate_ops)
 
     def graphs(self) -> list[Graph]:
         """Return the graphs to draw: the cell, then its gates."""
@@ -156,13 +156,12 @@ class Genotype:
         mean = f"mean of {_node_names(self.output)}" if self.nodes else "s0"
         result = f"s0 of x[t] and {past}, h[t] = {mean}"
         graphs = [Graph(title, result, (Vertex("s0", "s0", output=not self.nodes), *nodes))]
-        residual = "1 + " if self.gate == "residual" else ""
         for gate, title, past, letter, gated in (
             (self.state_gate, "state gate", "x", "f", "h[t-1]"),
             (self.input_gate, "input gate", "h", "g", "x[t]"),
         ):
             if gate is not None:
-                scale = f"({residual}mean of {letter}1 to {letter}{gate.history})"
+                scale = GATE_FORM_TABLE[self.gate].text.format(f"mean of {letter}1 to {letter}{gate.history}")
                 graphs.append(Graph(title, f"{gated} * {scale}", _gate_vertices(gate, past, letter)))
         return graphs
 
@@ -199,12 +198,18 @@ class Genotype:
                 text += f"/{name}=" + "-".join(nodes)
         return text
 
+    def spec(self) -> str:
+        """Return the layer spec: the one-line form, then the options that are not the default, after commas."""
+        defaults = {name: getattr(type(self), name) for name in OPTION_NAMES}
+        changed = (f"{name}={value}" for name, value in self.options.items() if value != defaults[name])
+        return ",".join([self.one_line(), *changed])
+
     def __repr__(self) -> str:
         return self.one_line()
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""
-        from flair_nas.drawing.cell import to_svg
+        from flair_nas.genotype.picture import to_svg
 
         return to_svg(self)
 
@@ -272,7 +277,13 @@ class Genotype:
             GenotypeError: the file cannot be read or holds no genotype; the message names it.
         """
         try:
-            text = read_file(path, _MAX_BYTES).decode("utf-8-sig")
+            if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # reading it may never end
+                raise OSError(errno.EINVAL, "it is no regular file but a pipe or a device")
+            with open(path, "rb") as stream:
+                content = stream.read(_MAX_BYTES + 1)
+            if len(content) > _MAX_BYTES:
+                raise GenotypeError(f"a file of at most {_MAX_BYTES:,} bytes")
+            text = content.decode("utf-8-sig")
             if not text.strip():
                 raise GenotypeError("a genotype; the file is empty")
             return cls.parse(text)
@@ -281,12 +292,18 @@ class Genotype:
         except UnicodeDecodeError:
             raise GenotypeError("a genotype in UTF-8 text; this is a binary file", source=str(path)) from None
         except (OSError, ValueError) as error:  # ValueError: a path with a null byte
-            reason = f"a readable genotype file ({getattr(error, 'strerror', None) or error})"
-            raise GenotypeError(reason, source=str(path)) from None
+            reason = getattr(error, "strerror", None) or error
+            raise GenotypeError(f"a readable genotype file ({reason})", source=str(path)) from None
 
     def save(self, path: str | Path) -> None:
         """Write the JSON form, whole or not at all."""
-        write_text(path, self.to_json())
+        path = Path(path)
+        temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}.flair-nas.part")
+        try:
+            temporary.write_text(self.to_json(), encoding="utf-8")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _gate_vertices(gate: Gate, past: str, letter: str) -> tuple[Vertex, ...]:

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 
 from flair_nas.genotype.architecture import Genotype
+from flair_nas.genotype.operations import OPERATIONS
 from flair_nas.genotype.parts import Edge, Gate
-from flair_nas.genotype.vocabulary import OPERATIONS
 
 _KEPT = tuple(op for op in OPERATIONS if op != "drop")
 

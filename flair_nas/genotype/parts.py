@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from flair_nas.genotype.vocabulary import MAX_NODES, OPERATIONS, GenotypeError, Json
+from flair_nas.genotype.operations import OPERATIONS
+from flair_nas.genotype.vocabulary import MAX_NODES, GenotypeError, Json
 
 
 @dataclass(frozen=True)

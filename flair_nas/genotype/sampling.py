@@ -6,8 +6,9 @@ import operator
 import random
 
 from flair_nas.genotype.architecture import Genotype
+from flair_nas.genotype.operations import OPERATIONS
 from flair_nas.genotype.parts import Edge, Gate, GateNode
-from flair_nas.genotype.vocabulary import MAX_NODES, OPERATIONS
+from flair_nas.genotype.vocabulary import MAX_NODES
 
 
 def random_genotype(

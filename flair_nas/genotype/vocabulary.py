@@ -1,4 +1,4 @@
-"""Names of operations, options and gate forms, and the error of a faulty genotype."""
+"""Options of genotypes and their values, and the error of a faulty genotype."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from typing import Any, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief
 
-OPERATIONS = ("drop", "tanh", "relu", "sigmoid", "identity")
-"""Names of the operations, in the order of the columns of architecture weights."""
-
 OPTION_NAMES = ("highway", "combine", "gate", "carry", "recurrence")
 """Fields of a genotype that change its function without being part of its structure."""
 
 COMBINATIONS = ("sum", "mean")
-GATE_FORMS = ("product", "residual")
 CARRIES = ("ungated", "gated")
 RECURRENCES = ("full", "elementwise")
 DEFAULT_COMBINE, DEFAULT_GATE, DEFAULT_CARRY, DEFAULT_RECURRENCE = "mean", "residual", "ungated", "full"

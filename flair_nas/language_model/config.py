@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from flair_nas.language_model.text.config import TextSettings
+from flair_nas.nn.layers import TEXT_LAYERS, describe_layers
 from flair_nas.settings.fields import COUNT, PROBABILITY, device_setting, find_problems, raise_problems, setting
 
 
@@ -28,7 +29,7 @@ class LanguageModelSettings(TextSettings):
 
     rnn: str = setting(
         "gru",
-        "lstm, gru, sru, mingru, minlstm, or a genotype: its name, file, address or one line; options after commas",
+        describe_layers(TEXT_LAYERS),
     )
     hidden_size: int = setting(200, "hidden size H", **COUNT)
     embedding_size: int | None = setting(None, "embedding size D (as hidden_size)", **COUNT)

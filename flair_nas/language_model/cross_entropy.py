@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.nn.kernels.tracing import first_order_only, untraced
-from flair_nas.nn.matrix_product import by_onednn, multiply
-from flair_nas.nn.operations import product_dtype
+from flair_nas.nn.matrix_product import by_onednn, multiply, product_dtype
 
 _LOGITS = {"cpu": 2**19, "cuda": 2**27}  # of a block: they fit a processor's cache; they keep a GPU busy
 _ROWS = 128  # of a block at least: with fewer, the products are slow

@@ -24,7 +24,8 @@ from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, find_
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.nn.init import papers_range
-from flair_nas.nn.parallel import PARALLEL_CELLS, ParallelRNN
+from flair_nas.nn.layers import TEXT_LAYERS
+from flair_nas.nn.parallel_rnn import ParallelRNN
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runs.memory import check_fits
@@ -32,13 +33,8 @@ from flair_nas.settings.resolve import explain_other_run
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import check_model, user_path
 
-_NAMED_LAYERS: dict[str, Callable[..., nn.Module]] = {
-    "lstm": VariationalLSTM,
-    "gru": VariationalGRU,
-    **{name: partial(ParallelRNN, kind=name) for name in PARALLEL_CELLS},
-}
-OTHER_LAYERS = tuple(_NAMED_LAYERS)
-"""Values of `rnn` that are no genotypes."""
+_VARIATIONAL: dict[str, Callable[..., nn.Module]] = {"LSTM": VariationalLSTM, "GRU": VariationalGRU}
+"""Layers that replace those of PyTorch, which have no variational dropout."""
 
 _FORMAT, _VERSION = "flair-nas/language-model", 1
 
@@ -56,9 +52,9 @@ class SavedLanguageModel:
 
 def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:
     """Return the genotype of the setting `rnn`, None for another layer, and its options."""
-    if config.rnn.lower() in OTHER_LAYERS:
+    if config.rnn.upper() in TEXT_LAYERS:
         return None, {}
-    return parse_layer_spec(config.rnn, OTHER_LAYERS, "rnn")
+    return parse_layer_spec(config.rnn, TEXT_LAYERS, "rnn")
 
 
 def build_language_model(
@@ -75,9 +71,8 @@ def build_language_model(
     try:
         rnn: nn.Module
         if genotype is None:
-            rnn = _NAMED_LAYERS[config.rnn.lower()](
-                embedding_size, config.hidden_size, num_layers=config.layers, **dropouts
-            )
+            make = _VARIATIONAL.get(config.rnn.upper()) or partial(ParallelRNN, kind=config.rnn.lower())
+            rnn = make(embedding_size, config.hidden_size, num_layers=config.layers, **dropouts)
         else:
             init_range = config.init_range or papers_range(config.hidden_size)
             numbers: dict[str, Any] = {"init_range": init_range} | dropouts | options

@@ -27,7 +27,6 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel, LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream
 from flair_nas.language_model.saved import (
-    OTHER_LAYERS,
     SavedLanguageModel,
     build_language_model,
     load_language_model,
@@ -91,7 +90,7 @@ def train_language_model(
     with open_run(out, config, may_change=config.may_change, command=command) as run:
         if corpus is None:
             corpus = load_text(config.text, config, progress=progress)
-        warn_of_risks(config.rnn, OTHER_LAYERS)
+        warn_of_risks(config.rnn)
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
         run.resume(training.restore)

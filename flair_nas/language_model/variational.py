@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from flair_nas.nn.kernels.dispatch import wants_equations
 from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
-from flair_nas.nn.operations import masked, product_dtype
+from flair_nas.nn.matrix_product import masked, product_dtype
 
 _Layer: TypeAlias = "nn.LSTM | nn.GRU"
 _State: TypeAlias = "Tensor | tuple[Tensor, ...]"

@@ -62,7 +62,7 @@ tagger = SequenceTagger(..., rnn_type="hf://{repository}")
 
 def write_genotype(genotype: Genotype, out: Path) -> Genotype:
     """Write a genotype and its picture to a folder, and return it as written, without private paths."""
-    from flair_nas.drawing.cell import to_svg
+    from flair_nas.genotype.picture import to_svg
 
     genotype = dataclasses.replace(genotype, origin=without_folders(genotype.origin))
     genotype.save(out / FILE)
@@ -111,7 +111,7 @@ def _is_path(text: str) -> bool:
 
 def describe_genotype(genotype: Genotype) -> dict[str, str]:
     """Return the sections of a card on a genotype: its line, picture, equations and provenance in Markdown."""
-    from flair_nas.drawing.graph import to_text
+    from flair_nas.genotype.graph import to_text
 
     cell = (
         f"```text\n{genotype.one_line()}\n```\n\n![The cell as a graph]({PICTURE})\n\n```text\n{to_text(genotype)}```"

@@ -12,6 +12,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import OPTION_NAMES, Genotype
 from flair_nas.library.named import UnknownGenotypeError, bundled_names, load_genotype, suggest_source
+from flair_nas.nn.layers import LAYER_NAMES
 
 log = logging.getLogger("flair_nas")
 
@@ -23,13 +24,13 @@ LEARNING_RATE = 0.2
 
 
 def parse_layer_spec(
-    text: str, others: Sequence[str] = (), name: str = "rnn_type"
+    text: str, others: Sequence[str] = LAYER_NAMES, name: str = "rnn_type"
 ) -> tuple[Genotype, dict[str, float]]:
     """Return a layer spec's genotype, with its options applied, and the arguments of `SearchedRNN`.
 
     Args:
         text: a source as for `load_genotype`, then options: ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``.
-        others: further layers of the caller, such as LSTM; they take no options, and errors list them.
+        others: layers without a genotype that the caller takes; they take no options, and errors list them.
         name: the setting that the text belongs to, for errors.
 
     Raises:
@@ -69,32 +70,28 @@ def parse_layer_spec(
 
 def to_layer_spec(genotype: Genotype, numbers: Mapping[str, float] | None = None) -> str:
     """Return the layer spec of a genotype, without its origin, and of arguments of `SearchedRNN`."""
-    defaults = Genotype(genotype.nodes).options
-    changed = {name: value for name, value in genotype.options.items() if value != defaults.get(name)}
-    options = changed | dict(numbers or {})
-    return ",".join([genotype.one_line(), *(f"{name}={value}" for name, value in options.items())])
+    return ",".join([genotype.spec(), *(f"{name}={value}" for name, value in (numbers or {}).items())])
 
 
-def advised_learning_rate(text: str, others: Sequence[str] = ()) -> float:
+def advised_learning_rate(text: str) -> float:
     """Return the learning rate of SGD that taggers with a layer are advised to take.
 
     It is the `learning_rate` in the origin of the layer's genotype, or `LEARNING_RATE` if there is none.
 
     Args:
-        text: a layer spec.
-        others: layers without a genotype, such as LSTM.
+        text: a layer spec, or a name of `LAYER_NAMES`.
     """
-    if text.upper() in [other.upper() for other in others]:
+    if text.upper() in LAYER_NAMES:
         return LEARNING_RATE
-    rate = parse_layer_spec(text, others)[0].origin.get("learning_rate", LEARNING_RATE)
+    rate = parse_layer_spec(text)[0].origin.get("learning_rate", LEARNING_RATE)
     if not isinstance(rate, (int, float)) or not 1e-12 <= rate <= 1e6:
         raise FlairNasError(f"{brief(text)}: learning_rate in its origin must be a number above 0, got {brief(rate)}")
     return float(rate)
 
 
-def warn_of_risks(text: str, others: Sequence[str] = ()) -> None:
-    """Log a warning if a layer spec, other than `others`, learns nothing or carries the gated state by default."""
-    if text.upper() in [other.upper() for other in others]:
+def warn_of_risks(text: str) -> None:
+    """Log a warning if a layer spec stands for a cell that learns nothing, or carries the gated state by default."""
+    if text.upper() in LAYER_NAMES:
         return
     (genotype, _), (source, _) = parse_layer_spec(text), _split_options(text)
     if genotype.silent:

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import NO_NODES, OPERATIONS, Genotype, GenotypeError
+from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
-
-LAYER_NAMES = ("LSTM", "GRU", "RNN", "SRU", "MINGRU", "MINLSTM")
-"""Names of layers that have no genotype."""
 
 
 class UnknownGenotypeError(GenotypeError):

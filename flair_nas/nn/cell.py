@@ -8,14 +8,13 @@ from functools import partial, reduce
 import torch
 from torch import Tensor, nn
 
-from flair_nas.genotype import DEFAULT_RECURRENCE, OPERATIONS, Genotype
-from flair_nas.library.layer_spec import to_layer_spec
+from flair_nas.genotype import DEFAULT_RECURRENCE, OPERATION_TABLE, OPERATIONS, Genotype
 from flair_nas.nn.gates import Device, GateBase, InterCellGate
 from flair_nas.nn.init import default_range
 from flair_nas.nn.kernels.elementwise_loop import Loop
 from flair_nas.nn.kernels.engine import CellProgram
 from flair_nas.nn.kernels.plan import cell_plan
-from flair_nas.nn.operations import FUNCTIONS, masked, product
+from flair_nas.nn.matrix_product import masked, product
 from flair_nas.nn.packing import Packing
 
 
@@ -36,9 +35,9 @@ def edge(operation: str | Tensor, pre: Tensor, state: Tensor, highway: bool = Tr
         terms = [p * edge(name, pre, state, highway) for p, name in zip(operation, OPERATIONS) if name != "drop"]
         return torch.stack(terms).sum(0)
     if not highway:
-        return FUNCTIONS[operation](pre)
+        return OPERATION_TABLE[operation].function(pre)
     c, z = pre.chunk(2, dim=1)
-    return state + torch.sigmoid(c) * (FUNCTIONS[operation](z) - state)
+    return state + torch.sigmoid(c) * (OPERATION_TABLE[operation].function(z) - state)
 
 
 Edges = Callable[[str | Tensor, Tensor, Tensor], Tensor]
@@ -58,6 +57,7 @@ class CellBase(nn.Module):
     """
 
     init_range: float | None  # initialisation bound of the weights; if None, `range_of` makes it from a width
+    masks_states = True  # variational dropout of the states has an effect
     recurrence = DEFAULT_RECURRENCE  # also of modules that were pickled before there was another one
     weight_hidden: nn.Parameter
     weight_nodes: nn.Parameter
@@ -123,7 +123,7 @@ class CellBase(nn.Module):
         """Compute one time step of a full recurrence by the equations; engines do so for a whole sequence.
 
         Args:
-            x: x_t, or x̂_t if there is an input gate, [B, D].
+            x: x_t W_x, or x̂_t W_x if there is an input gate, [B, W].
             h: h_{t-1}, or ĥ_{t-1} if there is a state gate, [B, H].
             mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
             previous: h_{t-1} if h is ĥ_{t-1}, [B, H].
@@ -207,7 +207,7 @@ class SearchedCell(CellBase):
     def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
         """Compute one time step by the equations (I-DARTS eq. 1); see `CellBase.step`."""
         genotype = self.genotype
-        pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, W]
+        pre = x + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, W]
         carry = h if previous is None or genotype.carry == "gated" else previous
         form = partial(edge, highway=genotype.highway)
         return self.run_nodes(form("tanh", pre, carry), mask, form)
@@ -228,4 +228,4 @@ class SearchedCell(CellBase):
 
     def extra_repr(self) -> str:
         """Return sizes and genotype, for printing."""
-        return f"{self.input_size}, {self.hidden_size}, {to_layer_spec(self.genotype)}"
+        return f"{self.input_size}, {self.hidden_size}, {self.genotype.spec()}"

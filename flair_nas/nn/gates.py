@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from flair_nas.genotype import Gate
+from flair_nas.genotype import GATE_FORM_TABLE, OPERATION_TABLE, Gate
 from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import gate_plan
-from flair_nas.nn.operations import FORMS, FUNCTIONS, product
+from flair_nas.nn.matrix_product import product
 
 Device: TypeAlias = torch.device | str | int | None
 
@@ -53,7 +54,8 @@ class GateBase(nn.Module):
             range_of: gives the initialisation bound for the number of rows of a matrix, E or G.
         """
         history, entry_size, gate_size = self.weight_entry.shape
-        entry_range = math.sqrt(3 * history / entry_size) if FORMS[self.form].unit_gain else range_of(entry_size)
+        unit_gain = GATE_FORM_TABLE[self.form].keeps_zero
+        entry_range = math.sqrt(3 * history / entry_size) if unit_gain else range_of(entry_size)
         nn.init.uniform_(self.weight_entry, -entry_range, entry_range)
         nn.init.uniform_(self.weight_nodes, -range_of(gate_size), range_of(gate_size))
 
@@ -64,7 +66,7 @@ class GateBase(nn.Module):
 
     def scale(self, vectors: Sequence[Tensor]) -> Tensor:
         """Compute the scale of the gate, [B, G], from v_1..v_m, [B, E] each, the latest first (ESS eq. 5 and 6)."""
-        return FORMS[self.form].scale(self(vectors))
+        return GATE_FORM_TABLE[self.form].function(self(vectors))
 
     def program(self) -> GateProgram:
         """Return everything that engines need besides the weights."""
@@ -90,11 +92,11 @@ class InterCellGate(GateBase):
         """Compute the mean, [B, G], of s_i = op_i(v_i W_i^in) + the sum over kept edges (j -> i, op) of op(s_j W_i)."""
         states: list[Tensor] = []
         for node, v, entry, weight in zip(self.nodes, vectors, self.weight_entry, self.weight_nodes):
-            state = FUNCTIONS[node.entry](product(v, entry))
+            state = OPERATION_TABLE[node.entry].function(product(v, entry))
             for edge in node.edges:
-                state = state + FUNCTIONS[edge.op](product(states[edge.tail - 1], weight))
+                state = state + OPERATION_TABLE[edge.op].function(product(states[edge.tail - 1], weight))
             states.append(state)
-        return torch.stack(states).mean(0)
+        return reduce(torch.add, states) / len(states)
 
     def program(self) -> GateProgram:
         """Return everything that engines need besides the weights."""

@@ -1,4 +1,4 @@
-"""Products of large matrices of float32 on a CPU, by oneDNN on processors where MKL is slow.
+"""Products of vectors with weights: large ones of float32 on a CPU by oneDNN, on processors where MKL is slow.
 
 PyTorch multiplies float32 with MKL. On AMD's processors since Zen 5, MKL takes kernels of half the width of AVX-512.
 oneDNN, which PyTorch brings as well, is faster there (benchmarks/speed/large_products.py compares the two).
@@ -40,6 +40,24 @@ is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", torch
 _is_autocast: Callable[[], bool] = (
     partial(torch.is_autocast_enabled, "cpu") if hasattr(torch, "get_autocast_dtype") else torch.is_autocast_cpu_enabled
 )
+
+
+def masked(state: Tensor, mask: Tensor | None) -> Tensor:
+    """Apply a variational dropout mask, if there is one."""
+    return state if mask is None else state * mask
+
+
+def product(vectors: Tensor, weight: Tensor) -> Tensor:
+    """Multiply vectors [..., E] with a matrix [E, F]; the result has the dtype of the vectors.
+
+    Under autocast the product has a lower precision, but states keep that of the weights.
+    """
+    return (multiply if vectors.dim() == 2 else torch.matmul)(vectors, weight).to(vectors.dtype)
+
+
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """Return the dtype of products with this weight; under autocast it is lower than the weight's."""
+    return torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:

@@ -65,6 +65,11 @@ class Packing:
         before = (-step - 1).clamp(min=0) * self.batch + column
         return torch.where(step >= 0, inside, before)
 
+    def before(self, states: Tensor, first: Tensor) -> Tensor:
+        """Return the state before each step, [S, H], from those after it, [S, H], and the first one, [B, H]."""
+        rows = self.lagged_rows(self.time, self.column, 1, 1)
+        return torch.nn.functional.embedding(rows, torch.cat([first, states]))
+
     def last(self, extended: Tensor, history: int) -> Tensor:
         """Return the last `history` vectors of each sequence, latest first, [history, B, ...]."""
         column = torch.arange(self.batch, device=extended.device)

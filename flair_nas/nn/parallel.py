@@ -1,10 +1,8 @@
-"""Published recurrences without a sequential matrix product, as baselines: SRU, minGRU and minLSTM."""
+"""Cells of published recurrences without a sequential matrix product, as baselines: SRU, minGRU and minLSTM."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +11,8 @@ from torch.nn import functional
 from flair_nas.nn.cell import CellBase, Edges
 from flair_nas.nn.gates import Device
 from flair_nas.nn.kernels.elementwise_loop import Loop
-from flair_nas.nn.operations import product
+from flair_nas.nn.matrix_product import product
 from flair_nas.nn.packing import Packing
-from flair_nas.nn.recurrent_layer import RecurrentLayer
 
 SKIP_SCALE = math.sqrt(3)  # of the skip term: √(1 + 2 e^b), where b = 0 is the bias of the reset gate at the start
 
@@ -73,8 +70,7 @@ class SRUCell(CellBase):
             v_forget, v_reset = v_forget * mask, (v_reset * mask)[packing.column]  # [B, H], [S, H]
         pre = torch.cat([-(forget + self.bias[0]), u], dim=1)  # [S, 2H]; 1 - σ(f) = σ(-f)
         states = loop("identity", pre, -v_forget, hidden, packing)  # [S, H]
-        rows = packing.lagged_rows(packing.time, packing.column, 1, 1)  # of c_{t-1}
-        before = functional.embedding(rows, torch.cat([hidden, states]))  # [S, H]
+        before = packing.before(states, hidden)  # c_{t-1}, [S, H]
         gate = torch.sigmoid(torch.addcmul(reset + self.bias[1], v_reset, before))
         return torch.lerp(skip[0] if skip else data * SKIP_SCALE, states, gate), states
 
@@ -93,6 +89,7 @@ class MinGRUCell(CellBase):
     """
 
     blocks = 2
+    masks_states = False
 
     def __init__(
         self, input_size: int, hidden_size: int, device: Device = None, dtype: torch.dtype | None = None
@@ -115,7 +112,7 @@ class MinGRUCell(CellBase):
         z_t = σ(x_t W_z + b_z). Args and returns are those of `CellBase.run_elementwise`.
         """
         pre = self.gate_and_candidate(product(data, self.weight_input) + self.bias)  # [S, 2H]
-        states = loop("tanh", pre, torch.zeros_like(hidden[:1]), hidden, packing)  # without v
+        states = loop("tanh", pre, self.bias.new_zeros(1, self.hidden_size), hidden, packing)  # without v
         return states, states
 
     def gate_and_candidate(self, projected: Tensor) -> Tensor:
@@ -145,54 +142,3 @@ class MinLSTMCell(MinGRUCell):
         """Return what z_t is the sigmoid of, and the candidate before its tanh, [S, 2H]."""
         enter, forget, candidate = projected.split(self.hidden_size, dim=1)  # [S, H] each
         return torch.cat([functional.logsigmoid(enter) - functional.logsigmoid(forget), candidate], dim=1)
-
-
-PARALLEL_CELLS = {"sru": SRUCell, "mingru": MinGRUCell, "minlstm": MinLSTMCell}
-"""Cells by the names of their layers."""
-
-
-class ParallelRNN(RecurrentLayer):
-    """A layer of a published recurrence without a sequential matrix product, used as `torch.nn.GRU` is.
-
-    Args:
-        input_size: D.
-        hidden_size: H.
-        kind: ``sru``, ``mingru`` or ``minlstm``.
-
-    Other arguments are those of `SearchedRNN`.
-
-    Raises:
-        ValueError: an unknown kind, or a number out of range.
-    """
-
-    __module__ = "flair_nas"
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        kind: str,
-        num_layers: int = 1,
-        bidirectional: bool = False,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        if kind not in PARALLEL_CELLS:
-            raise ValueError(f"kind must be sru, mingru or minlstm, got {kind!r}")
-        if kind != "sru" and recurrent_dropout:
-            warnings.warn(f"no state of {kind} enters a product, so recurrent_dropout does nothing", stacklevel=2)
-
-        def make_cell(size: int) -> CellBase:
-            return PARALLEL_CELLS[kind](size, hidden_size, device, dtype)
-
-        directions = num_layers, bidirectional, batch_first
-        super().__init__(input_size, hidden_size, make_cell, *directions, dropout, input_dropout, recurrent_dropout)
-        self.kind = kind
-
-    def config(self) -> dict[str, Any]:
-        """Return everything but the weights, as JSON data."""
-        return {**super().config(), "kind": self.kind}

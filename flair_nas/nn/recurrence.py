@@ -14,7 +14,7 @@ from flair_nas.nn.kernels.engine import Engine, Recurrence
 from flair_nas.nn.kernels.gate import state_gate_scale
 from flair_nas.nn.kernels.native import elementwise, run
 from flair_nas.nn.kernels.tracing import untraced
-from flair_nas.nn.operations import masked, product, product_dtype
+from flair_nas.nn.matrix_product import masked, product, product_dtype
 from flair_nas.nn.packing import Packing
 
 ENGINES: dict[str, Engine] = {"native": run.run, "columns": columns.run}
@@ -103,12 +103,14 @@ def run_equations(cell: CellBase, inputs: Inputs) -> Tensor:
         scales = cell.state_gate.scale([past[lagged] for lagged in rows]).split(packing.sizes)  # T times [B_t, H]
     last = [hidden, *states]  # h_{t-1}, h_{t-2}, ...
     outputs: list[Tensor] = []
-    for t, x in enumerate(data.split(packing.sizes)):  # [B_t, D]
+    read = data if cell.input_gate is not None else product(data, cell.weight_input)  # [S, D] or [S, W]
+    for t, x in enumerate(read.split(packing.sizes)):
         size = len(x)  # the shortest sequences have ended
         last = [h[:size] for h in last]
         dropped = None if mask is None else mask[:size]
         if cell.input_gate is not None:
-            x = x * cell.input_gate.scale([masked(h, dropped) for h in last])  # x̂_t
+            x = x * cell.input_gate.scale([masked(h, dropped) for h in last])  # x̂_t, [B_t, D]
+            x = product(x, cell.weight_input)  # [B_t, W]
         h = last[0] if scales is None else last[0] * scales[t]  # ĥ_{t-1}
         h = cell.step(x, h, dropped, previous=last[0])
         outputs.append(h)

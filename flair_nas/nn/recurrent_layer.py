@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from flair_nas.errors import brief
 from flair_nas.nn.cell import CellBase
 from flair_nas.nn.init import check_arguments, to_number
-from flair_nas.nn.operations import product_dtype
+from flair_nas.nn.matrix_product import product_dtype
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import Start, run_cell
 from flair_nas.nn.state import RecurrentState, initial_state, refuse_to_split

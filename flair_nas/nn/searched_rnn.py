@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from flair_nas.errors import brief
 from flair_nas.genotype import Genotype
-from flair_nas.library.layer_spec import to_layer_spec
-from flair_nas.library.named import load_genotype
 from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.init import check_arguments, to_number
 from flair_nas.nn.recurrent_layer import RecurrentLayer
@@ -33,7 +31,7 @@ class SearchedRNN(RecurrentLayer):
     Args:
         input_size: D.
         hidden_size: H.
-        genotype: the architecture of every layer and direction, or an argument of `load_genotype`, such as a name.
+        genotype: the architecture of every layer and direction; `load_genotype` returns one by its name.
         num_layers: layers on top of one another.
         bidirectional: run in both directions and concatenate.
         batch_first: padded tensors are [B, T, D] instead of [T, B, D].
@@ -50,7 +48,7 @@ class SearchedRNN(RecurrentLayer):
 
     Raises:
         ValueError: a size that is not positive, a probability outside [0, 1).
-        TypeError: `genotype` is neither a `Genotype` nor a text or path.
+        TypeError: `genotype` is no `Genotype`.
     """
 
     __module__ = "flair_nas"
@@ -59,7 +57,7 @@ class SearchedRNN(RecurrentLayer):
         self,
         input_size: int,
         hidden_size: int,
-        genotype: Genotype | str | Path,
+        genotype: Genotype,
         num_layers: int = 1,
         bidirectional: bool = False,
         batch_first: bool = False,
@@ -70,13 +68,10 @@ class SearchedRNN(RecurrentLayer):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        architecture = load_genotype(genotype) if isinstance(genotype, (str, Path)) else genotype
-        if not isinstance(architecture, Genotype):
-            raise TypeError(
-                f"genotype must be a flair_nas.Genotype or what load_genotype takes, got {type(genotype).__name__}"
-            )
+        if not isinstance(genotype, Genotype):
+            raise TypeError(f"genotype must be a flair_nas.Genotype, as load_genotype makes it, got {brief(genotype)}")
         check_arguments(init_range)
-        if architecture.silent:
+        if genotype.silent:
             warnings.warn(
                 "with gate='product' and no sigmoid in cell and input gate, a state of zeros stays zero and nothing is "
                 "learned; use gate='residual', or pass a state that is not zero",
@@ -84,11 +79,11 @@ class SearchedRNN(RecurrentLayer):
             )
 
         def make_cell(size: int) -> SearchedCell:
-            return SearchedCell(size, hidden_size, architecture, init_range, device, dtype)
+            return SearchedCell(size, hidden_size, genotype, init_range, device, dtype)
 
         directions = num_layers, bidirectional, batch_first
         super().__init__(input_size, hidden_size, make_cell, *directions, dropout, input_dropout, recurrent_dropout)
-        self.genotype, self.init_range = architecture, init_range
+        self.genotype, self.init_range = genotype, init_range
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -109,9 +104,7 @@ class SearchedRNN(RecurrentLayer):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
         saved = local_metadata.get("genotype")
         if saved is not None and (other := Genotype.from_dict(saved)) != self.genotype:
-            errors.append(
-                f"the weights are of {to_layer_spec(other)}, and this layer is {to_layer_spec(self.genotype)}"
-            )
+            errors.append(f"the weights are of {other.spec()}, and this layer is {self.genotype.spec()}")
 
     def config(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""

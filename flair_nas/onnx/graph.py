@@ -11,11 +11,18 @@ import numpy as np
 import onnx
 from numpy.typing import DTypeLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor
 
 from flair_nas.storage.files import whole_file
 
 Body = Callable[["Graph", list[str], list[str]], tuple[list[str], list[str]]]
 """The step of a loop: a function of its graph, its states and its inputs; it returns new states and its outputs."""
+
+
+def to_array(tensor: Tensor) -> NDArray[np.floating]:
+    """Return a tensor's values."""
+    array: NDArray[np.floating] = tensor.detach().cpu().numpy()
+    return array
 
 
 class Graph:
@@ -64,9 +71,9 @@ class Graph:
         self.nodes.append(helper.make_node("Identity", [value], [name]))
         self.outputs.append(helper.make_tensor_value_info(name, self.float_type, shape))
 
-    def weight(self, array: NDArray[Any] | Sequence[int] | float, name: str = "constant") -> str:
+    def weight(self, array: Tensor | NDArray[Any] | Sequence[int] | float, name: str = "constant") -> str:
         """Add an array and return its name; integers are indices, and all else gets the dtype of the graph."""
-        values = np.asarray(array)
+        values = to_array(array) if isinstance(array, Tensor) else np.asarray(array)
         values = values.astype(np.int64 if values.dtype.kind == "i" else self.dtype)
         name = self.name(name)
         self.weights[name] = numpy_helper.from_array(np.array(values, order="C"), name)

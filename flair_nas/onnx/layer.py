@@ -13,17 +13,15 @@ from torch import nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.nn.cell import CellBase
+from flair_nas.nn.layers import LAYER_TYPES
 from flair_nas.nn.recurrent_layer import RecurrentLayer
-from flair_nas.onnx.cells import CellState, to_array, write_cell
-from flair_nas.onnx.graph import Graph
+from flair_nas.onnx.cells import CellState, write_cell
+from flair_nas.onnx.graph import Graph, to_array
 from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
 
 OPSET = 17
 """Version of the operators that exported files use; the lowest one possible."""
-
-_GATES = {nn.LSTM: ("LSTM", (0, 3, 1, 2)), nn.GRU: ("GRU", (1, 0, 2)), nn.RNN: ("RNN", (0,))}
-"""ONNX's operator for each layer of PyTorch, and the order of its blocks of weights."""
 
 Layer = RecurrentLayer | nn.LSTM | nn.GRU | nn.RNN
 
@@ -72,7 +70,7 @@ def exportable(rnn: nn.Module) -> Layer:
     Raises:
         FlairNasError: this layer cannot.
     """
-    if not isinstance(rnn, Layer) or not isinstance(rnn, RecurrentLayer) and type(rnn) not in _GATES:
+    if not isinstance(rnn, Layer) or not isinstance(rnn, RecurrentLayer) and type(rnn).__module__ != nn.LSTM.__module__:
         raise FlairNasError(f"a {type(rnn).__name__} cannot be exported; LSTM, GRU and the layers of flair-nas can")
     if isinstance(rnn, nn.RNN) and rnn.nonlinearity != "tanh" or getattr(rnn, "proj_size", 0):
         raise FlairNasError("of torch.nn.RNN and LSTM, only those with tanh and without projection can be exported")
@@ -171,7 +169,8 @@ def _write_operators(
     graph: Graph, rnn: nn.LSTM | nn.GRU | nn.RNN, data: str, lengths: str, states: dict[str, str]
 ) -> tuple[str, dict[str, str]]:
     """Write a layer of PyTorch by ONNX's own operators."""
-    operator, order = _GATES[type(rnn)]
+    operator = type(rnn).__name__
+    order = LAYER_TYPES[operator].blocks
     directions, size = 1 + rnn.bidirectional, rnn.hidden_size
     names = ("hidden", "cell") if operator == "LSTM" else ("hidden",)
     parts = {

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.onnx.cells import to_array
-from flair_nas.onnx.graph import Graph
+from flair_nas.onnx.graph import Graph, to_array
 from flair_nas.onnx.int8 import files_of_export
 from flair_nas.onnx.layer import (
     OPSET,

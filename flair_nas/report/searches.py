@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from flair_nas.drawing.cell import to_svg
 from flair_nas.drawing.curves import COLOURS, Curve, get_values, list_panels
 from flair_nas.drawing.figures import Detail, Figure, Heat, draw_curves, draw_heat, draw_panel, thin
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Genotype
+from flair_nas.genotype.picture import to_svg
 from flair_nas.report.page import Section
 from flair_nas.report.reading import JSON, RunFolder, list_settings
 from flair_nas.report.trainings import begin_section, find_metric, find_title

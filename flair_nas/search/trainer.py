@@ -32,6 +32,7 @@ from flair_nas.search.processes import by_main, gather, make_accelerator, make_r
 from flair_nas.search.protocols import JSON, Data, Objective, Strategy
 from flair_nas.search.registry import strategy_class
 from flair_nas.settings.fields import changed, check_config
+from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
 
@@ -332,7 +333,7 @@ class _Search:
             "flair_nas": __version__,
         }
         genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)
-        by_main(self.accelerator, lambda: genotype.save(self.run.folder / "genotype.json"))
+        by_main(self.accelerator, lambda: write_text(self.run.folder / "genotype.json", genotype.to_json()))
         return genotype
 
 

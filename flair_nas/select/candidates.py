@@ -16,7 +16,8 @@ from flair_nas.experiments.layers import identity, matched_size
 from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.library.layer_spec import parse_layer_spec, to_layer_spec
-from flair_nas.library.named import LAYER_NAMES, bundled_names, load_genotype
+from flair_nas.library.named import bundled_names, load_genotype
+from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.select.config import SelectSettings
 
 SMALL_CELLS = ("small-relu-tanh", "small-relu", "small-tanh")
@@ -98,7 +99,7 @@ def named_layers(config: SelectSettings, usual: Sequence[str] | None = None) -> 
 
 def _with_gates(text: str, history: int) -> str | None:
     """Return a layer spec with random gates around its cell, or None if it has gates or can have none."""
-    genotype, numbers = parse_layer_spec(text, LAYER_NAMES)
+    genotype, numbers = parse_layer_spec(text)
     if genotype.state_gate is not None or genotype.input_gate is not None or genotype.recurrence == "elementwise":
         return None
     drawn = random_genotype(1, history=history)

@@ -22,7 +22,6 @@ from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.library.layer_spec import warn_of_risks
-from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import open_run
 from flair_nas.select.candidates import (
@@ -78,7 +77,7 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
     not_while_imported()
     check_config(config, SelectConfig, TextSelectConfig)
     for layer in named_layers(config):  # before the corpus is loaded, which takes time
-        warn_of_risks(layer.rnn, LAYER_NAMES)
+        warn_of_risks(layer.rnn)
     with (
         open_run(out, config, may_change=config.may_change, quantity="selection", command="flair-nas select") as run,
         make_pool(config) as pool,

@@ -24,7 +24,7 @@ from flair_nas.nn.cell import CellBase, Edges, SearchedCell, edge
 from flair_nas.nn.init import check_arguments, papers_range
 from flair_nas.nn.kernels.engine import CellProgram, Normalisation
 from flair_nas.nn.kernels.plan import relaxed_cell_plan
-from flair_nas.nn.operations import masked, product
+from flair_nas.nn.matrix_product import masked, product
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import Layer, run_cell
 from flair_nas.nn.state import RecurrentState, initial_state
@@ -232,7 +232,7 @@ class CellSupernet(CellBase):
         every s_i pass one shared batch normalisation without affine parameters, over the batch. h_t is the mean of
         s_1..s_N.
         """
-        pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
+        pre = x + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
         carry = h if previous is None or self.carry == "gated" else previous
         return self.run_nodes(edge("tanh", pre, carry), mask)
 

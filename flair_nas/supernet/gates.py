@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from flair_nas.genotype import OPERATIONS, Gate
+from flair_nas.genotype import OPERATION_TABLE, OPERATIONS, Gate
 from flair_nas.nn.cell import CellBase
 from flair_nas.nn.gates import GateBase
 from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import relaxed_gate_plan
-from flair_nas.nn.operations import FUNCTIONS, product
+from flair_nas.nn.matrix_product import product
 from flair_nas.supernet.derive import derive_gate, gate_margins
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax
 
@@ -95,7 +95,7 @@ class GateSupernet(GateBase):
 
 def _mixture(pre: Tensor, mixing: Tensor) -> Tensor:
     """Compute Σ_k p_k op_k(z), [B, G] (DARTS eq. 2), from z, [B, G], and the mixing weights p, [5]."""
-    return torch.stack([p * function(pre) for p, function in zip(mixing, FUNCTIONS.values())]).sum(0)
+    return torch.stack([p * row.function(pre) for p, row in zip(mixing, OPERATION_TABLE.values())]).sum(0)
 
 
 def relax_gates(cell: CellBase, history: int, form: str, relaxation: str, sampler: Sampler, links: bool) -> None:

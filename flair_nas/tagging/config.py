@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from flair_nas.nn.layers import LAYER_NAMES, describe_layers
 from flair_nas.settings.fields import (
     COUNT,
     PROBABILITY,
@@ -15,9 +16,6 @@ from flair_nas.settings.fields import (
     takes_flair_names,
 )
 from flair_nas.tagging.data.column_rows import ColumnFormat
-
-FLAIR_TYPES = ("LSTM", "GRU", "RNN")
-"""The recurrent layers that Flair builds itself; left to Flair."""
 
 OF_THE_CORPUS = ("char", "one-hot")
 """Embeddings that are made from the corpus, and know its words alone."""
@@ -60,7 +58,7 @@ class TaggerConfig(CorpusSettings):
 
     rnn: str = setting(
         "small-relu-tanh",
-        "lstm, gru, sru, mingru, minlstm, or a genotype: its name, file, address or one line; options after commas",
+        describe_layers(LAYER_NAMES),
         flair="rnn_type",
     )
     embeddings: list[str] = setting(

@@ -10,7 +10,7 @@ from flair.embeddings import document
 from flair.embeddings.base import TokenEmbeddings, register_embeddings
 
 from flair_nas.genotype import Genotype
-from flair_nas.tagging.config import FLAIR_TYPES
+from flair_nas.nn.layers import FLAIR_LAYERS
 from flair_nas.tagging.registration import build_rnn, describe_rnn, name_in_order, with_genotype
 
 
@@ -43,7 +43,7 @@ class DocumentRNNEmbeddings(document.DocumentRNNEmbeddings):
         **options: Any,
     ) -> None:
         options |= {"hidden_size": hidden_size, "rnn_layers": rnn_layers, "bidirectional": bidirectional}
-        if rnn_type in FLAIR_TYPES:
+        if rnn_type in FLAIR_LAYERS:
             super().__init__(list(embeddings), rnn_type=rnn_type, **options)
             return
         super().__init__(list(embeddings), **options)

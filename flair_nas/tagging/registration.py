@@ -21,11 +21,10 @@ from torch import nn
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_OPTIONS, carries_gated_by_default, parse_layer_spec
-from flair_nas.library.named import LAYER_NAMES
-from flair_nas.nn.parallel import PARALLEL_CELLS, ParallelRNN
+from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES
+from flair_nas.nn.parallel_rnn import KINDS, ParallelRNN
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.nn.searched_rnn import SearchedRNN
-from flair_nas.tagging.config import FLAIR_TYPES
 
 if TYPE_CHECKING:
     from flair.embeddings.base import TokenEmbeddings
@@ -94,7 +93,7 @@ class _LayerBuilder:
         ) -> nn.Module:
             if tagger is not None:
                 _complete_later(tagger)
-            if rnn_type in FLAIR_TYPES:
+            if rnn_type in FLAIR_LAYERS:
                 return self.__wrapped__(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
             dropout = 0.0 if rnn_layers == 1 else 0.5  # as Flair's own types
             return build_rnn(rnn_type, rnn_input_dim, hidden_size, rnn_layers, bidirectional, dropout)
@@ -179,7 +178,7 @@ def build_rnn(
     rnn_type = os.fspath(rnn_type) if isinstance(rnn_type, os.PathLike) else rnn_type
     options: dict[str, Any] = {"dropout": dropout}
     sizes: dict[str, Any] = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first}
-    kind = rnn_type.lower() if isinstance(rnn_type, str) and rnn_type.lower() in PARALLEL_CELLS else None
+    kind = rnn_type.lower() if isinstance(rnn_type, str) and rnn_type.lower() in KINDS else None
     if isinstance(rnn_type, Genotype):
         genotype = rnn_type
     elif kind is not None:

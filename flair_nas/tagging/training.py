@@ -27,7 +27,7 @@ from torch.utils.data import ConcatDataset, Dataset
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.layer_spec import advised_learning_rate, parse_layer_spec, warn_of_risks
-from flair_nas.library.named import LAYER_NAMES
+from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import check_precision
 from flair_nas.runs.memory import check_fits, peak_memory_mb
@@ -118,7 +118,7 @@ def _with_learning_rate(config: TaggerConfig, out: Path) -> TaggerConfig:
     with contextlib.suppress(FlairNasError):  # `open_run` says what is wrong with the folder
         if (written := out / "config.yaml").exists():
             return dataclasses.replace(config, learning_rate=read_run_settings(written, TaggerConfig).learning_rate)
-    rate = advised_learning_rate(config.rnn, LAYER_NAMES)
+    rate = advised_learning_rate(config.rnn)
     log.info("learning rate %g, as advised for %s (--learning-rate sets another)", rate, brief(config.rnn))
     return dataclasses.replace(config, learning_rate=rate)
 
@@ -129,7 +129,7 @@ def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[
     check_labelled(corpus)
     describe_corpus(corpus)
     _warn_of_length(config, corpus.corpus)
-    warn_of_risks(config.rnn, LAYER_NAMES)
+    warn_of_risks(config.rnn)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
     done = {seed: _read_result(runs[seed], corpus, seed, parts) for seed in config.seeds}
     results = [done[seed] or _train_seed(runs[seed], corpus, seed, parts, progress) for seed in config.seeds]
@@ -184,7 +184,7 @@ def rnn_type(config: TaggerConfig) -> str:
     """Return Flair's `rnn_type` for `rnn` and `init_range`; Flair's own types are in capitals."""
     if config.rnn.upper() in LAYER_NAMES:
         return config.rnn.upper()
-    numbers = parse_layer_spec(config.rnn, LAYER_NAMES)[1]
+    numbers = parse_layer_spec(config.rnn)[1]
     if config.init_range is None or "init_range" in numbers:
         return config.rnn
     return f"{config.rnn},init_range={config.init_range}"

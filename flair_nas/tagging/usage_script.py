@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from flair_nas.nn.layers import FLAIR_LAYERS
 from flair_nas.settings.fields import changed, flair_names, get_kinds
-from flair_nas.tagging.config import FLAIR_TYPES, CorpusSettings, TaggerConfig
+from flair_nas.tagging.config import CorpusSettings, TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns
 from flair_nas.tagging.registration import Width
 from flair_nas.tagging.training import rnn_type
@@ -36,7 +37,7 @@ def flair_script(config: TaggerConfig) -> list[str]:
     }
     return [
         *(["# in float32; the figures above are of bfloat16"] if config.precision == "bfloat16" else []),
-        *(["import flair_nas  # makes the layer known to Flair"] if tagger["rnn_type"] not in FLAIR_TYPES else []),
+        *(["import flair_nas  # makes the layer known to Flair"] if tagger["rnn_type"] not in FLAIR_LAYERS else []),
         "from flair.models import SequenceTagger",
         "from flair.trainers import ModelTrainer",
         "from flair_nas.tagging.data.corpora import load_corpus",

@@ -78,7 +78,7 @@ def test_a_gated_carry_that_nobody_asked_for_is_said(tmp_path: Path, caplog: pyt
 
     def said(text: str) -> str:
         caplog.clear()
-        warn_of_risks(text, ["LSTM"])
+        warn_of_risks(text)
         return caplog.text
 
     assert f"with {path},combine=sum,carry=ungated it cannot" in said(f"{path},combine=sum")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks.speed import on_gpu
-from flair_nas import SearchedRNN
+from flair_nas import SearchedRNN, load_genotype
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")]
 
@@ -26,7 +26,7 @@ def test_layers_agree_with_float64(case: str) -> None:
 def test_autocast_training_learns() -> None:
     """Products in bfloat16, and gradients that are summed over two batches."""
     torch.manual_seed(1)
-    layer, out = SearchedRNN(7, 16, "darts-v2", recurrent_dropout=0.1).cuda(), nn.Linear(16, 1).cuda()
+    layer, out = SearchedRNN(7, 16, load_genotype("darts-v2"), recurrent_dropout=0.1).cuda(), nn.Linear(16, 1).cuda()
     optimizer = torch.optim.Adam([*layer.parameters(), *out.parameters()], lr=0.01)
     data = torch.randn(12, 16, 7, device="cuda")
     target, losses = data.cumsum(0).sum(-1, keepdim=True).sign(), []

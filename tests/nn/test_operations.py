@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from flair_nas.genotype import OPERATIONS
-from flair_nas.nn.operations import DERIVATIVES, FORMS, FUNCTIONS
+from flair_nas.genotype import GATE_FORM_TABLE, GATE_FORMS, OPERATION_TABLE, OPERATIONS
+from flair_nas.nn.kernels.native import build
 
 COLUMNS = ("drop", "tanh", "relu", "sigmoid", "identity")  # of architecture weights; files rely on this order
 
@@ -21,20 +24,23 @@ def pre_activations() -> Tensor:
 
 
 def test_the_names_are_in_the_order_of_the_columns() -> None:
-    assert tuple(FUNCTIONS) == tuple(DERIVATIVES) == OPERATIONS == COLUMNS
+    assert OPERATIONS == COLUMNS
+    for macro, names in (("OPERATION", OPERATIONS), ("FORM", GATE_FORMS)):
+        native = (build.SOURCES / "operations.h").read_text(encoding="utf-8")
+        assert tuple(re.findall(rf"^  {macro}\((\w+),", native, re.M)) == names
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_derivative_agrees_with_autograd(name: str) -> None:
-    pre = pre_activations().requires_grad_()
-    out = FUNCTIONS[name](pre)
+    pre, row = pre_activations().requires_grad_(), OPERATION_TABLE[name]
+    out = row.function(pre)
     upstream = torch.rand_like(out) + 0.5
     (expected,) = torch.autograd.grad((out + 0 * pre) * upstream, pre, torch.ones_like(out))  # drop has no graph alone
-    actual = DERIVATIVES[name](pre.detach(), out.detach()) * upstream
+    actual = row.derivative(pre.detach(), out.detach()) * upstream
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-15)
 
 
-def test_what_a_silent_genotype_is_told_by() -> None:
-    zero = torch.zeros(1)
-    assert [name for name, operation in FUNCTIONS.items() if operation(zero)] == ["sigmoid"]
-    assert [name for name, form in FORMS.items() if not form.scale(zero)] == ["product"]
+@pytest.mark.parametrize("table", [OPERATION_TABLE, GATE_FORM_TABLE], ids=["operations", "forms"])
+def test_a_silent_genotype_is_told_by_what_keeps_zero(table: dict[str, Any]) -> None:
+    for name, row in table.items():
+        assert row.keeps_zero == (row.function(torch.zeros(1)).item() == 0), name

@@ -109,7 +109,7 @@ class TestPretended:
 
     def test_dropout_and_a_state_that_goes_on(self) -> None:
         options: dict[str, Any] = {"recurrent_dropout": 0.3, "input_dropout": 0.2, "dropout": 0.1}
-        layer = SearchedRNN(7, 5, "ess-ptb", num_layers=2, **options).to(pretend_device.DEVICE)
+        layer = SearchedRNN(7, 5, load_genotype("ess-ptb"), num_layers=2, **options).to(pretend_device.DEVICE)
         data = torch.randn(4, 3, 7, device=pretend_device.DEVICE)
         _, state = layer(data)
         layer(data, state)[0].sum().backward()

@@ -19,7 +19,6 @@ from reference import State, assert_same, gradients, run_layers, run_sequence, t
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence
 
-from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Edge, Gate, GateNode, Genotype, random_genotype
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.nn.searched_rnn import SearchedRNN
@@ -703,16 +702,9 @@ def test_a_cell_of_bounded_operations_stays_bounded_whatever_its_gates(
     assert 0.01 < largest <= 1 + 1e-12
 
 
-def test_a_layer_may_be_made_by_name() -> None:
-    torch.manual_seed(1)
-    named = SearchedRNN(3, 4, "darts-v2")
-    torch.manual_seed(1)
-    expected = SearchedRNN(3, 4, load_genotype("darts-v2"))
-    assert named.genotype == expected.genotype and named.genotype.options == expected.genotype.options
-    data = torch.randn(5, 2, 3)
-    assert torch.equal(named(data)[0], expected(data)[0])
-    with pytest.raises(FlairNasError, match="did you mean darts-v2"):
-        SearchedRNN(3, 4, "darts-v3")
+def test_a_name_in_place_of_a_genotype_is_refused() -> None:
+    with pytest.raises(TypeError, match="genotype must be a flair_nas.Genotype, as load_genotype makes it, got 'dar"):
+        SearchedRNN(3, 4, "darts-v2")  # type: ignore[arg-type]
 
 
 def test_a_layer_that_was_pickled_before_there_were_other_recurrences_runs() -> None:
@@ -725,7 +717,7 @@ def test_a_layer_that_was_pickled_before_there_were_other_recurrences_runs() -> 
 
 @pytest.mark.parametrize("sizes", [{"bidirectional": True}, {"num_layers": 2}])
 def test_a_state_of_two_is_not_split_as_that_of_an_lstm(sizes: dict[str, Any]) -> None:
-    layer = SearchedRNN(3, 4, "small-relu-tanh", **sizes)
+    layer = SearchedRNN(3, 4, load_genotype("small-relu-tanh"), **sizes)
     for data in (torch.randn(5, 2, 3), torch.randn(5, 3), pack_sequence([torch.randn(5, 3), torch.randn(4, 3)])):
         with pytest.raises(TypeError, match=r"one tensor of two layers or directions.* `output, state = rnn\(x\)`"):
             _, (_, _) = layer(data)
@@ -743,7 +735,7 @@ def test_a_state_of_two_is_not_split_as_that_of_an_lstm(sizes: dict[str, Any]) -
 
 
 def test_weights_of_another_genotype_are_refused_and_both_are_named() -> None:
-    tanh, relu = (SearchedRNN(3, 4, name, bidirectional=True) for name in ("small-tanh", "small-relu"))
+    tanh, relu = (SearchedRNN(3, 4, load_genotype(name), bidirectional=True) for name in ("small-tanh", "small-relu"))
     file = io.BytesIO()
     torch.save(torch.nn.Sequential(tanh).state_dict(), file)
     file.seek(0)

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from flair_nas import FlairNasError, Genotype, ParallelRNN, RecurrentState, SearchedRNN, bundled_names
+from flair_nas import FlairNasError, Genotype, ParallelRNN, RecurrentState, SearchedRNN, bundled_names, load_genotype
 from flair_nas.nn.state import initial_state
 from flair_nas.onnx import export_layer
 
@@ -82,7 +82,7 @@ def differences(layer: Any, path: Path, lengths: list[int], run: Run = by_onnxru
 @pytest.mark.parametrize("lengths", [[5, 2, 7, 1], [1], [500]], ids=["ragged", "one step", "500 steps"])
 def test_bundled_genotypes(name: str, lengths: list[int], tmp_path: Path) -> None:
     torch.manual_seed(1)
-    layer = SearchedRNN(3, 4, name, 2, bidirectional=True, dtype=torch.float64)
+    layer = SearchedRNN(3, 4, load_genotype(name), 2, bidirectional=True, dtype=torch.float64)
     assert differences(layer, tmp_path / "layer.onnx", lengths) < 1e-12
 
 
@@ -138,7 +138,7 @@ def test_the_file_says_what_it_holds_and_names_no_path(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    layer = SearchedRNN(3, 4, "small-tanh")
+    layer = SearchedRNN(3, 4, load_genotype("small-tanh"))
     for opset in (16, 99):
         with pytest.raises(FlairNasError, match=rf"opset must be between 17 and \d+, .* got {opset}"):
             export_layer(layer, tmp_path / "file", opset=opset)
@@ -147,7 +147,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(tmp_path:
         (type("MyLSTM", (nn.LSTM,), {})(2, 2), "a MyLSTM cannot be exported"),
         (nn.RNN(2, 2, nonlinearity="relu"), "those with tanh"),
         (nn.LSTM(2, 3, proj_size=2), "without projection"),
-        (SearchedRNN(2, 2, "small-tanh", dtype=torch.bfloat16), "float32 or float64"),
+        (SearchedRNN(2, 2, load_genotype("small-tanh"), dtype=torch.bfloat16), "float32 or float64"),
     ]
     for module, message in faulty:
         with pytest.raises(FlairNasError, match=message):

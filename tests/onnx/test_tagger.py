@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,38 +239,24 @@ def test_half_of_a_character_is_refused_as_by_the_command(tmp_path: Path) -> Non
             call()
 
 
-def test_the_small_distribution_runs_without_torch_and_flair(tmp_path: Path) -> None:
+def test_the_small_distribution_runs_without_torch_and_flair_and_beside_flair_nas(tmp_path: Path) -> None:
     flair.set_seed(2)
     tagger = make_tagger(STACKS["both directions"]())
     export_tagger(tagger, tmp_path / "out")
-    build = [
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        str(tmp_path),
-        str(ROOT / "runtime"),
-    ]
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), ROOT / "runtime"]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("flair_nas_runtime-*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        assert {name.partition("/")[0].partition("-")[0] for name in files.namelist()} == {"flair_nas_runtime"}
     script = (
-        f"import sys, json; sys.path.insert(0, {str(wheel)!r})\n"
+        f"import sys, json, pickle; sys.path.insert(0, {str(wheel)!r})\n"
         "sys.modules.update(dict.fromkeys(('torch', 'flair', 'onnx', 'gensim', 'scipy', 'transformers')))\n"
-        "from flair_nas.onnx import Tagger\n"
-        f"print(json.dumps(Tagger({str(tmp_path / 'out')!r}).predict(json.loads(sys.stdin.read()))))\n"
-        "import flair_nas, flair_nas.onnx\n"
-        "for module in (flair_nas, flair_nas.onnx):\n"
-        "    assert all(hasattr(module, name) for name in [*dir(module), *module.__all__])\n"
-        "from flair_nas import *\nfrom flair_nas import runtime\nassert FlairNasError and runtime.tagger\n"
-        f"assert {wheel.name!r} in sys.modules['flair_nas.runtime.tagger'].__file__\n"
-        "try: from flair_nas import SearchedRNN\n"
-        "except ImportError as error: assert 'SearchedRNN is not in flair-nas-runtime' in str(error)\n"
-        "else: raise AssertionError\n"
-        "try: from flair_nas.onnx import export_tagger\n"
-        "except ImportError as error: assert 'export_tagger is not in flair-nas-runtime' in str(error)\n"
-        "else: raise AssertionError"
+        "from flair_nas_runtime import *\n"
+        f"tagger = pickle.loads(pickle.dumps(Tagger({str(tmp_path / 'out')!r})))\n"
+        "assert 'flair_nas' not in sys.modules and FlairNasError.__module__ == 'flair_nas_runtime'\n"
+        "print(json.dumps(tagger.predict(json.loads(sys.stdin.read()))))\n"
+        "import flair_nas\n"
+        "assert flair_nas.FlairNasError is not FlairNasError"
     )
     command = [sys.executable, "-c", script]
     run = subprocess.run(command, input=json.dumps(LINES), text=True, capture_output=True, cwd=tmp_path)

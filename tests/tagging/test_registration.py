@@ -37,8 +37,8 @@ from flair_nas import (
     load_genotype,
     random_genotype,
 )
+from flair_nas.nn.layers import FLAIR_LAYERS
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.config import FLAIR_TYPES
 from flair_nas.tagging.data.embeddings import _alphabet
 
 ROOT = Path(__file__).parents[2]
@@ -377,7 +377,7 @@ def test_unknown_type_lists_the_known_ones_and_the_closest_first(corpus, build, 
     with pytest.raises(FlairNasError, match=rf"unknown rnn_type '{rnn_type.split(',')[0]}'.*mean {best}[ ?]") as caught:
         build(corpus, rnn_type=rnn_type)
     known = str(caught.value).split("Known: ")[1]
-    assert all(name in known for name in (*FLAIR_TYPES, *bundled_names()))
+    assert all(name in known for name in (*FLAIR_LAYERS, *bundled_names()))
 
 
 @BUILDERS

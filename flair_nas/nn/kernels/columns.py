@@ -14,12 +14,12 @@ from functools import partial, reduce
 import torch
 from torch import Tensor
 
-from flair_nas.nn.kernels.elementwise import highway_edges, mixed_highway_edges
+from flair_nas.nn.kernels.elementwise import FUNCTIONS, highway_edges, mixed_highway_edges
 from flair_nas.nn.kernels.engine import GateProgram, Recurrence
 from flair_nas.nn.kernels.gate import Multiply, gate_scale, ordered_by_tail
 from flair_nas.nn.kernels.plan import CellPlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
-from flair_nas.nn.operations import FUNCTIONS, masked
+from flair_nas.nn.matrix_product import masked
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:

@@ -12,15 +12,15 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from flair_nas.genotype import OPERATIONS
+from flair_nas.genotype import OPERATION_TABLE
 from flair_nas.nn.kernels.tracing import Context, first_order_only
-from flair_nas.nn.operations import DERIVATIVES, FUNCTIONS
 
 # on a CPU, PyTorch's sigmoid takes a tenth of the time of its tanh
+FUNCTIONS = {name: row.function for name, row in OPERATION_TABLE.items()}
 FAST_FUNCTIONS = {**FUNCTIONS, "tanh": lambda pre: torch.sigmoid(pre * 2) * 2 - 1}
 """The operations, as engines compute them."""
 
-_KEPT = [(FAST_FUNCTIONS[name], DERIVATIVES[name]) for name in OPERATIONS if name != "drop"]
+_KEPT = [(FAST_FUNCTIONS[name], row.derivative) for name, row in OPERATION_TABLE.items() if name != "drop"]
 
 
 def highway_edges(pre: Tensor, state: Tensor, heads: Sequence[Sequence[str]]) -> list[Tensor]:

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from flair_nas.errors import brief
-from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS
+from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS, FUNCTIONS
 from flair_nas.nn.kernels.tracing import Context, first_order_only
-from flair_nas.nn.operations import FUNCTIONS
 from flair_nas.nn.packing import Packing
 
 log = logging.getLogger("flair_nas")

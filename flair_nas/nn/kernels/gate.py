@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from flair_nas.genotype import OPERATIONS
+from flair_nas.genotype import GATE_FORM_TABLE, OPERATIONS
 from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS, mixed_edges
 from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import GatePlan, PairPlan
-from flair_nas.nn.operations import FORMS, product
+from flair_nas.nn.matrix_product import product
 from flair_nas.nn.packing import Packing
 
 Multiply = Callable[[int, Tensor], Tensor]
@@ -33,7 +33,7 @@ def gate_scale(program: GateProgram, entries: Sequence[Tensor], multiply: Multip
     """
     plan, mixing = program
     states = _relaxed(entries, multiply, *mixing) if mixing else _discrete(plan, entries, multiply)
-    return FORMS[plan.form].scale(reduce(torch.add, states) / len(states))
+    return GATE_FORM_TABLE[plan.form].function(reduce(torch.add, states) / len(states))
 
 
 def _discrete(plan: GatePlan, entries: Sequence[Tensor], multiply: Multiply) -> list[Tensor]:

@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from flair_nas.nn.kernels.elementwise import FUNCTIONS
 from flair_nas.nn.kernels.tracing import Context, first_order_only
-from flair_nas.nn.operations import FUNCTIONS
 from flair_nas.nn.packing import Packing
 
 FEATURES = 64  # of a program: few, so that there are many programs

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from flair_nas.genotype import Genotype
-from flair_nas.library.named import LAYER_NAMES
 from flair_nas.nn.init import papers_range
+from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.nn.state import RecurrentState
 from flair_nas.tagging.registration import build_rnn, describe_rnn
@@ -24,10 +24,6 @@ from flair_nas.tagging.registration import build_rnn, describe_rnn
 if TYPE_CHECKING:
     from flair.embeddings import FlairEmbeddings
     from flair.models import LanguageModel
-
-
-KNOWN = tuple(name for name in LAYER_NAMES if name != "RNN")
-"""Layers of character models that are no genotypes."""
 
 
 class LayerText(str):
@@ -63,7 +59,7 @@ def register(module: ModuleType) -> None:
             )
             return built
         between = dropout if nlayers > 1 else 0.0
-        settings: dict[str, Any] = {"batch_first": False, "names": KNOWN, "setting": "recurrent_type"}
+        settings: dict[str, Any] = {"batch_first": False, "names": TEXT_LAYERS, "setting": "recurrent_type"}
         if hidden_size > 0:  # the layer refuses other sizes
             settings["init_range"] = papers_range(hidden_size)
         layer = build_rnn(layer_type, initial_size, hidden_size, nlayers, dropout=between, **{**settings, **options})

@@ -1,5 +1,5 @@
-// The operations and gate forms, with the names and the order of `flair_nas/nn/operations.py`, which Python checks. An
-// operation gives y from z. A form gives the scale of the gate from the output g of its network.
+// The operations and gate forms, with the names and the order of `flair_nas/genotype/operations.py`, which Python
+// checks. An operation gives y from z. A form gives the scale of the gate from the output g of its network.
 #pragma once
 #include "vector.h"
 

@@ -32,7 +32,7 @@ def _check_names(library: ctypes.CDLL) -> None:
         if native_names != list(names):
             raise FlairNasError(
                 f"the native kernels know {', '.join(native_names)}, Python {', '.join(names)}: "
-                "flair_nas/nn/operations.py and kernels/native/operations.h must have the same in one order"
+                "genotype/operations.py and nn/kernels/native/operations.h must have the same in one order"
             )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from flair_nas.genotype.operations import OPERATION_TABLE
 
 
 @dataclass(frozen=True)
@@ -45,35 +47,34 @@ class Drawable(Protocol):
 
 def graph_equations(graph: Graph) -> list[str]:
     """Return a line for each vertex that reads others, and the result."""
-    return [*(_equation(graph, vertex, {}) for vertex in graph.vertices if vertex.reads), graph.result]
+    return [*(_equation(graph, vertex) for vertex in graph.vertices if vertex.reads), graph.result]
 
 
-def _equation(graph: Graph, vertex: Vertex, colours: Mapping[str, str]) -> str:
-    """Return the equation of a vertex; a dead one has a single colour."""
+def _equation(graph: Graph, vertex: Vertex, coloured: bool = False) -> str:
+    """Return the equation of a vertex, for a terminal in the colours of its operations; a dead one is grey."""
     labels = {vertex.key: vertex.label for vertex in graph.vertices}
-    op_colours = {} if vertex.dead else colours
-    terms = ", ".join(f"{_coloured(op, op_colours.get(op))}({labels[tail]})" for op, tail in vertex.reads)
-    line = f"{vertex.label} = {terms}"
-    return _coloured(f"{line}  (dead)", colours.get("dead")) if vertex.dead else line
+
+    def paint(text: str, colour: str) -> str:
+        numbers = ";".join(str(int(colour[place : place + 2], 16)) for place in (1, 3, 5))
+        return f"\x1b[38;2;{numbers}m{text}\x1b[0m" if coloured else text
+
+    def name(op: str) -> str:
+        return op if vertex.dead else paint(op, OPERATION_TABLE[op].colour)
+
+    line = f"{vertex.label} = {', '.join(f'{name(op)}({labels[tail]})' for op, tail in vertex.reads)}"
+    return paint(f"{line}  (dead)", "#808080") if vertex.dead else line
 
 
-def _coloured(text: str, colour: str | None) -> str:
-    """Return text with a terminal's codes for a colour, #rrggbb."""
-    if colour is None:
-        return text
-    return f"\x1b[38;2;{';'.join(str(int(colour[place : place + 2], 16)) for place in (1, 3, 5))}m{text}\x1b[0m"
-
-
-def to_text(genotype: Drawable, colours: Mapping[str, str] | None = None) -> str:
+def to_text(genotype: Drawable, coloured: bool = False) -> str:
     """Return all graphs as text, level by level; a vertex is indented further than those that it reads.
 
-    For a terminal, `colours` are those of operations and of ``dead`` nodes, #rrggbb.
+    With `coloured`, it has a terminal's codes for colours.
     """
     lines = []
     for graph in genotype.graphs():
         levels = _levels(graph)
         vertices = sorted((v for v in graph.vertices if v.reads), key=lambda vertex: levels[vertex.key])
-        equations = ("  " * levels[vertex.key] + _equation(graph, vertex, colours or {}) for vertex in vertices)
+        equations = ("  " * levels[vertex.key] + _equation(graph, vertex, coloured) for vertex in vertices)
         lines += [f"{graph.title}:", *equations, f"  {graph.result}"]
     return "\n".join(lines) + "\n"
 

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from matplotlib.textpath import TextPath
 
 from flair_nas import Genotype, load_genotype, random_genotype
-from flair_nas.drawing.cell import COLOURS, DARK, LIGHT, ON, place_shapes, to_dot, to_png, to_svg
-from flair_nas.drawing.graph import graph_equations, layout, to_text
+from flair_nas.genotype import OPERATION_TABLE
+from flair_nas.genotype.graph import graph_equations, layout, to_text
+from flair_nas.genotype.picture import DARK, LIGHT, letter_colour, place_shapes, to_dot, to_png, to_svg
 from flair_nas.library.named import bundled_names
 
+COLOURS = {name: row.colour for name, row in OPERATION_TABLE.items() if row.colour}
 DRAWN = [
     *map(load_genotype, bundled_names()),
     random_genotype(1, 12, 2, 5),
@@ -113,7 +115,7 @@ def test_letters_can_be_read_on_their_colours() -> None:
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     for op, colour in COLOURS.items():
-        low, high = sorted([luminance(colour), luminance(ON[op])])
+        low, high = sorted([luminance(colour), luminance(letter_colour(colour))])
         assert (high + 0.05) / (low + 0.05) > 4.5, op  # WCAG 2, level AA
     for names in (LIGHT, DARK):
         for ink, under in (("ink", "paper"), ("ink", "box"), ("soft", "box"), ("soft", "faint")):  # soft: dead ones
@@ -172,7 +174,7 @@ def test_equations_and_dot_and_png() -> None:
     assert to_text(genotype).startswith(
         "cell:\n  s1 = tanh(s0)\n  s3 = relu(s0)  (dead)\n    s2 = relu(s1)\n    s4 = tanh(s3)  (dead)\n  s0 of x[t]"
     )
-    painted = to_text(genotype, {"tanh": "#0072B2", "dead": "#808080"})
+    painted = to_text(genotype, coloured=True)
     assert "  s1 = \x1b[38;2;0;114;178mtanh\x1b[0m(s0)\n" in painted
     assert "  \x1b[38;2;128;128;128ms3 = relu(s0)  (dead)\x1b[0m\n" in painted  # none of its own within the grey
     assert re.sub("\x1b\\[[0-9;]*m", "", painted) == to_text(genotype)

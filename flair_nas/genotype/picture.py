@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from flair_nas.drawing.graph import Drawable, Graph, Routes, Vertex, layout
+from flair_nas.genotype.graph import Drawable, Graph, Routes, Vertex, layout
+from flair_nas.genotype.operations import OPERATION_TABLE
 
 Point = tuple[float, float]
 
-# near those of Okabe and Ito (2008); a test checks that colour-blind readers can tell them apart
-COLOURS = {"tanh": "#0072B2", "relu": "#B84E00", "sigmoid": "#00C08B", "identity": "#E69F00"}
-ON = {"tanh": "#ffffff", "relu": "#ffffff", "sigmoid": "#000000", "identity": "#000000"}
 LIGHT = {"paper": "#ffffff", "ink": "#222222", "soft": "#5c5c5c", "box": "#f2f2f2", "faint": "#d8d8d8"}
 DARK = {"paper": "#1b1b1b", "ink": "#eeeeee", "soft": "#c0c0c0", "box": "#2e2e2e", "faint": "#4a4a4a"}
 
@@ -107,7 +105,8 @@ def _boxes(vertex: Vertex, x: float, y: float) -> list[Shape]:
     shapes = []
     for number, (op, _) in enumerate(vertex.reads):
         at = (x - _OP_WIDTH, y + _ROW_HEIGHT * number, _OP_WIDTH, _ROW_HEIGHT)
-        fill, ink = ("faint", "soft") if vertex.dead else (COLOURS[op], ON[op])
+        colour = OPERATION_TABLE[op].colour
+        fill, ink = ("faint", "soft") if vertex.dead else (colour, letter_colour(colour))
         shapes.append(Shape("rect", at, fill=fill, line="paper"))
         shapes.append(Shape("text", (at[0] + _OP_WIDTH / 2, at[1] + _ROW_HEIGHT / 2), op, ink, style="bold"))
     style = "double" if vertex.output else "dashed" if vertex.dead else ""
@@ -117,6 +116,12 @@ def _boxes(vertex: Vertex, x: float, y: float) -> list[Shape]:
     shapes.append(Shape("rect", (x, y, _BOX_WIDTH, height), fill="box", line=colour, style=style, data=data))
     shapes.append(Shape("text", (x + _BOX_WIDTH / 2, y + height / 2), vertex.label, colour))
     return shapes
+
+
+def letter_colour(colour: str) -> str:
+    """Return black or white, whichever is easier to read on a colour, #rrggbb."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#ffffff" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 128 else "#000000"
 
 
 # --- formats ---
@@ -206,7 +211,7 @@ def to_dot(genotype: Drawable) -> str:
             marks = ", peripheries=2" * vertex.output + ", color=grey, fontcolor=grey" * vertex.dead
             lines.append(f'    "{number}{vertex.key}" [label="{vertex.label}"{marks}];')
             for op, tail in vertex.reads:
-                colour = "grey" if vertex.dead else COLOURS[op]
+                colour = "grey" if vertex.dead else OPERATION_TABLE[op].colour
                 lines.append(f'    "{number}{tail}" -> "{number}{vertex.key}" [label="{op}", color="{colour}"];')
         lines.append("  }")
     return "\n".join([*lines, "}"]) + "\n"

@@ -1,0 +1,48 @@
+"""Types of recurrent layers that have a name: a row for each, from which all lists of their names come.
+
+This module imports no torch. Layers of genotypes have no row: a layer spec describes them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class LayerType(NamedTuple):
+    """A type of layer that `--rnn` and `rnn_type` name."""
+
+    help: str
+    cell: str = ""  # module and class of its cell, which `ParallelRNN` runs; empty if PyTorch has the layer
+    blocks: tuple[int, ...] = ()  # of PyTorch's layers, the order of their blocks of weights in ONNX's operator
+    models_text: bool = True  # language models and character models take it, too
+
+    @property
+    def flair(self) -> bool:
+        """True if Flair builds the layer itself."""
+        return not self.cell
+
+
+LAYER_TYPES = {
+    "LSTM": LayerType("long short-term memory", blocks=(0, 3, 1, 2)),
+    "GRU": LayerType("gated recurrent unit", blocks=(1, 0, 2)),
+    "RNN": LayerType("tanh of one product", blocks=(0,), models_text=False),
+    "SRU": LayerType("Lei et al., 2018", "flair_nas.nn.parallel:SRUCell"),
+    "MINGRU": LayerType("Feng et al., 2024", "flair_nas.nn.parallel:MinGRUCell"),
+    "MINLSTM": LayerType("Feng et al., 2024", "flair_nas.nn.parallel:MinLSTMCell"),
+}
+"""Layers by name, in upper case; users may write lower case."""
+
+LAYER_NAMES = tuple(LAYER_TYPES)
+"""Names of layers that taggers take."""
+
+FLAIR_LAYERS = tuple(name for name, row in LAYER_TYPES.items() if row.flair)
+"""Names of layers that Flair builds itself."""
+
+TEXT_LAYERS = tuple(name for name, row in LAYER_TYPES.items() if row.models_text)
+"""Names of layers that language models and character models take."""
+
+
+def describe_layers(names: tuple[str, ...]) -> str:
+    """Return the help on a setting that takes these layers or a genotype."""
+    known = ", ".join(f"{name.lower()} ({LAYER_TYPES[name].help})" for name in names)
+    return f"{known}, or a genotype: its name, file, address or one line; options after commas"

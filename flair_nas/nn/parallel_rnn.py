@@ -1,0 +1,65 @@
+"""ParallelRNN: a published cell as a layer."""
+
+from __future__ import annotations
+
+import warnings
+from pkgutil import resolve_name
+from typing import Any
+
+import torch
+
+from flair_nas.nn.cell import CellBase
+from flair_nas.nn.layers import LAYER_TYPES
+from flair_nas.nn.recurrent_layer import RecurrentLayer
+
+KINDS = tuple(name.lower() for name, row in LAYER_TYPES.items() if row.cell)
+"""Layers whose cells are of flair-nas."""
+
+
+class ParallelRNN(RecurrentLayer):
+    """A layer of a published recurrence without a sequential matrix product, used as `torch.nn.GRU` is.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        kind: one of `KINDS`.
+
+    Other arguments are those of `SearchedRNN`.
+
+    Raises:
+        ValueError: an unknown kind, or a number out of range.
+    """
+
+    __module__ = "flair_nas"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        kind: str,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"kind must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}")
+        cell: Any = resolve_name(LAYER_TYPES[kind.upper()].cell)
+        if not cell.masks_states and recurrent_dropout:
+            warnings.warn(f"no state of {kind} enters a product, so recurrent_dropout does nothing", stacklevel=2)
+
+        def make_cell(size: int) -> CellBase:
+            made: CellBase = cell(size, hidden_size, device=device, dtype=dtype)
+            return made
+
+        directions = num_layers, bidirectional, batch_first
+        super().__init__(input_size, hidden_size, make_cell, *directions, dropout, input_dropout, recurrent_dropout)
+        self.kind = kind
+
+    def config(self) -> dict[str, Any]:
+        """Return everything but the weights, as JSON data."""
+        return {**super().config(), "kind": self.kind}

@@ -1,0 +1,141 @@
+"""Values of a graph in place of tensors: the equations of a layer, called with them, write its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor
+
+from flair_nas.errors import FlairNasError
+from flair_nas.onnx.graph import Graph
+
+Number = int | float
+
+
+class Traced:
+    """A value of a graph, [..., F]. Equations for rows, [N, F], take it as they take a tensor.
+
+    Args:
+        graph: the graph, or the body of a loop, to which operators on the value are added.
+        name: its name in the graph.
+        size: F.
+    """
+
+    dtype = None  # each graph has one
+
+    def __init__(self, graph: Graph, name: str, size: int) -> None:
+        self.graph, self.name, self.size = graph, name, size
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        arguments: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Add the operator of one of PyTorch's functions: a function of `_COMPOSED`, or ONNX's of the same name."""
+        name, options = function.__name__, options or {}
+        if name in _COMPOSED:
+            return _COMPOSED[name](*arguments, **options)
+        operator = _OPERATORS.get(name, name.capitalize())
+        if options or not onnx.defs.has(operator):
+            raise FlairNasError(f"torch.{name} cannot be exported to ONNX; write the equation with other functions")
+        return _add(operator, *arguments)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return a method of tensors; it is PyTorch's function of the same name."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return partial(getattr(torch, name), self)
+
+    def __add__(self, other: Traced | Tensor | Number) -> Traced:
+        return _add("Add", self, other)
+
+    def __mul__(self, other: Traced | Tensor | Number) -> Traced:
+        return _add("Mul", self, other)
+
+    def __sub__(self, other: Traced | Tensor | Number) -> Traced:
+        return _add("Sub", self, other)
+
+    def __rsub__(self, other: Tensor | Number) -> Traced:
+        return _add("Sub", other, self)
+
+    def __truediv__(self, other: Traced | Tensor | Number) -> Traced:
+        return self if isinstance(other, int) and other == 1 else _add("Div", self, other)
+
+    def __neg__(self) -> Traced:
+        return _add("Neg", self)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def to(self, dtype: None) -> Traced:
+        """Return the value itself: its graph has one dtype."""
+        return self
+
+    def dim(self) -> int:
+        """Return the number of axes of a batch of sequences."""
+        return 3
+
+
+def trace(graph: Graph, name: str, size: int) -> Any:
+    """Return a value for equations, which are typed for tensors; arguments as for `Traced`."""
+    return Traced(graph, name, size)
+
+
+def name_of(value: Any) -> str:
+    """Return the name of a value, which equations return as a tensor."""
+    assert isinstance(value, Traced)
+    return value.name
+
+
+def _add(operator: str, *arguments: Traced | Tensor | Number) -> Traced:
+    """Add an operator. Tensors and numbers become weights of the graph."""
+    first = next(argument for argument in arguments if isinstance(argument, Traced))
+    names, size = [], first.size
+    for argument in arguments:
+        if isinstance(argument, Traced):
+            names.append(argument.name)
+        else:
+            names.append(first.graph.weight(argument if isinstance(argument, Tensor) else float(argument), "weight"))
+        if operator == "MatMul" and isinstance(argument, Tensor):
+            size = argument.shape[-1]
+    return Traced(first.graph, first.graph.add(operator, *names), size)
+
+
+def _split(value: Traced, size: int, dim: int) -> list[Traced]:
+    return [Traced(value.graph, part, size) for part in value.graph.split(value.name, size, value.size // size)]
+
+
+def _chunk(value: Traced, count: int, dim: int) -> list[Traced]:
+    return _split(value, value.size // count, dim)
+
+
+def _concatenate(values: Sequence[Traced], dim: int) -> Traced:
+    graph = values[0].graph
+    name = graph.add("Concat", *(value.name for value in values), axis=-1)
+    return Traced(graph, name, sum(value.size for value in values))
+
+
+def _log_sigmoid(value: Traced) -> Traced:
+    """Write -log(1 + exp(-value)); onnxruntime has Softplus for float32 alone."""
+    absolute = _add("Abs", value)
+    return -_add("Relu", -value) - _add("Log", _add("Exp", -absolute) + 1)
+
+
+_OPERATORS = {"matmul": "MatMul", "mm": "MatMul"}
+"""ONNX's operators by functions of PyTorch, where the names differ."""
+
+_COMPOSED: dict[str, Callable[..., Any]] = {
+    "split": _split,
+    "chunk": _chunk,
+    "cat": _concatenate,
+    "lerp": lambda start, end, weight: start + weight * (end - start),
+    "addcmul": lambda value, one, other: value + one * other,
+    "log_sigmoid": _log_sigmoid,
+}
+"""Functions that stand for other operators."""
