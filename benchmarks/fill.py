@@ -1,6 +1,6 @@
 """Puts figures into README, docs/, figures/ and the bundled genotypes, and draws README's; none is typed by hand.
 
-    python benchmarks/fill.py [--check]
+    python -m benchmarks.fill [--check]
 
 Between `<!-- made by MODULE.FUNCTION() -->` and `<!-- end -->` stands what a function of a module here gives, from the
 figures in benchmarks/results/. --check changes nothing; the exit code is 1 if there is anything to be changed.
@@ -13,49 +13,24 @@ import re
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+
+from benchmarks.search import arena
+from benchmarks.tables.kept import kept
+from benchmarks.tables.showing import draw_comparison, make_panels
+from benchmarks.taggers import small_cells
+from flair_nas import bundled_names, load_genotype, resource_path
+from flair_nas.cli.genotypes import MEASURED
+from flair_nas.experiments.statistics import mean_and_spread
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-PART = re.compile(r"(<!-- made by (\w+)\.(\w+)\((?:\"([\w-]+)\")?\) -->\n).*?(<!-- end -->)", re.S)
-
-
+PART = re.compile(r"(<!-- made by ([\w.]+)\.(\w+)\((?:\"([\w-]+)\")?\) -->\n).*?(<!-- end -->)", re.S)
 PICTURES = {"wnut-small": "wnut.svg"}
 _SEEDS = 3  # fewer tell too little to go into a genotype's file
 
 
-def table(name: str) -> str:
-    """A table of `flair-nas tables`, from a copy of its folder's ledger.json and table.yaml."""
-    from flair_nas.tables.showing import make_grid, to_markdown
-
-    spec, ledger = kept(name)
-    grid = make_grid(spec, ledger)
-    run = [row for row in grid.rows if row[1] != "-"]  # --rows may have left some out
-    return to_markdown(spec, grid._replace(rows=run)).partition("\n\n")[2]  # the page has headings of its own
-
-
-def report(name: str) -> str:
-    """The report of a `flair-nas select`, as it wrote it, without its heading."""
-    return (HERE / "results" / "select" / name / "report.md").read_text(encoding="utf-8").partition("\n\n")[2]
-
-
-def kept(name: str) -> Any:
-    """A table and its ledger."""
-    from flair_nas.experiments.ledger import Ledger
-    from flair_nas.tables.spec import load_table
-
-    folder = HERE / "results" / ("tables" if (HERE / "results" / "tables" / name).exists() else ".") / name
-    return load_table(str(folder / "table.yaml")), Ledger(folder / "ledger.json")
-
-
 def draw() -> None:
     """Draws the tables that have a picture."""
-    import arena
-    import small_cells
-
-    from flair_nas.drawing.charts import draw_comparison
-    from flair_nas.tables.showing import make_panels
-
     for name, picture in PICTURES.items():
         draw_comparison(make_panels(*kept(name)), DOCS / picture)
     small_cells.draw(DOCS / "small_cells.svg")
@@ -64,12 +39,6 @@ def draw() -> None:
 
 def bundled() -> dict[Path, str]:
     """The files of the bundled genotypes, with what the table of the field's cells has for each."""
-    from flair_nas.cli.genotypes import MEASURED
-    from flair_nas.experiments.statistics import mean_and_spread
-    from flair_nas.library.named import bundled_names, load_genotype
-    from flair_nas.storage.resources import resource_path
-    from flair_nas.tables.showing import make_panels
-
     found = {}
     panels = make_panels(*kept(MEASURED))
     for name in bundled_names():
@@ -102,7 +71,7 @@ def filled(text: str) -> str:
     def made(match: re.Match[str]) -> str:
         begin, module, function, argument, end = match.groups()
         given = [argument] if argument else []
-        part = getattr(importlib.import_module(module), function)(*given).strip()
+        part = getattr(importlib.import_module(f"benchmarks.{module}"), function)(*given).strip()
         return "\n".join([begin, *map(wrapped, part.splitlines()), "", end])
 
     return PART.sub(made, text)
@@ -113,7 +82,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    sys.path.insert(0, str(HERE))
     pages = [*sorted(DOCS.rglob("*.md")), *sorted((HERE / "figures").glob("*.md")), HERE.parent / "README.md"]
     files = {**{page: filled(page.read_text(encoding="utf-8")) for page in pages}, **bundled()}
     changed = [path for path, text in files.items() if path.read_text(encoding="utf-8") != text]

@@ -76,7 +76,7 @@ def search_cell(out: Path, epochs: int) -> SearchResult:
 
     print("epoch  valid perplexity  best cell so far")
     for line in found.history:
-        print(f"{line['epoch']:>5} {line['valid_perplexity'] or math.inf:>17.1f}  {line['genotype']}")
+        print(f"{line['epoch']:>5} {line['dev_perplexity'] or math.inf:>17.1f}  {line['genotype']}")
     print(f"found: {found.genotype.one_line()}")
     print(f"  {found.verdict}")
     print(f"  in {found.out / 'genotype.json'}, after {seconds:.0f} s ({cpu:.0f} s of CPU)\n", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 import subprocess
@@ -11,23 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.json_lines import holm
+from benchmarks.search import found_cells
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *sorted(ROOT.glob("benchmarks/figures/*.md")),
+    *sorted(ROOT.glob("benchmarks/**/*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 
 @pytest.mark.slow
 def test_the_tables_are_those_of_the_kept_figures() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / "fill.py"), "--check"])
-    assert done.returncode == 0, "run: python benchmarks/fill.py"
+    done = subprocess.run([sys.executable, "-m", "benchmarks.fill", "--check"], cwd=ROOT)
+    assert done.returncode == 0, "run: python -m benchmarks.fill"
 
 
-def test_cells_and_seeds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    found_cells = importlib.import_module("found_cells")
+def test_cells_and_seeds_are_told_apart() -> None:
     of_cells, of_seeds = {"a": 60.0, "b": 58.0, "c": 59.0}, {1: 0.0, 2: -1.5}
     runs = [
         {"name": name, "seed": seed, "valid_perplexity": of_cells[name] + of_seeds[seed]}
@@ -40,12 +40,10 @@ def test_cells_and_seeds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
     assert gain == pytest.approx(1.5) and p == pytest.approx(1 / 3)
     gain, chance, p = found_cells.against(fit, ["b", "d"], ["a", "c"], True)  # one that does not train comes last
     assert gain == pytest.approx(1.5) and math.isnan(chance) and p == pytest.approx(2 / 3)
-    assert found_cells.holm({"x": 0.01, "y": 0.04, "z": 0.03}) == pytest.approx({"x": 0.03, "y": 0.06, "z": 0.06})
+    assert holm({"x": 0.01, "y": 0.04, "z": 0.03}) == pytest.approx({"x": 0.03, "y": 0.06, "z": 0.06})
 
 
-def test_models_that_are_compared_were_trained_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    found_cells = importlib.import_module("found_cells")
+def test_models_that_are_compared_were_trained_alike() -> None:
     runs = [run for runs in found_cells.read("retrain").values() for run in runs if "settings" in run]
     assert runs
     for run in runs:

@@ -51,7 +51,7 @@ def test_a_run_goes_on_elsewhere_with_figures_that_differ_by_rounding(
     finally:
         torch.set_num_threads(threads)
     losses = [
-        [json.loads(line)["valid_loss"] for line in (tmp_path / place / "history.jsonl").open()]
+        [json.loads(line)["dev_loss"] for line in (tmp_path / place / "history.jsonl").open()]
         for place in ("here", "there")
     ]
     assert losses[0][0] == losses[1][0]  # the same as long as all is the same

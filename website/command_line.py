@@ -16,7 +16,6 @@ from flair_nas.search.registry import OBJECTIVES, settings_class
 from flair_nas.select.config import SelectConfig, TextSelectConfig
 from flair_nas.settings.fields import Kind, describe, get_kinds
 from flair_nas.storage.resources import resource_path
-from flair_nas.tables.config import TableConfig
 from flair_nas.tagging.config import TaggerConfig
 
 SETTINGS: Mapping[str, Sequence[type]] = {
@@ -25,7 +24,6 @@ SETTINGS: Mapping[str, Sequence[type]] = {
     "tag train": [TaggerConfig],
     "lm train": [LanguageModelConfig],
     "charlm train": [CharacterModelConfig],
-    "tables run": [TableConfig],
 }
 """The classes of the settings of a command."""
 
@@ -109,7 +107,7 @@ def _section(command: str, parser: argparse.ArgumentParser, level: str, seen: se
             yield _table(parser, actions, kinds)
     for action in parser._actions:
         if "--list-presets" in action.option_strings:
-            yield f"{level} {'Bundled tables' if action.const == ('tables',) else 'Presets'}"
+            yield f"{level} Presets"
             yield _presets(action.const)
 
 

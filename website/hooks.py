@@ -24,6 +24,7 @@ from flair_nas.report.writing import write_report
 
 ROOT = Path(__file__).resolve().parents[1]
 FROM_OUTSIDE = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+FROM_OUTSIDE["benchmarks/README.md"] = "benchmarks.md"
 FROM_OUTSIDE |= {
     f"benchmarks/figures/{file.name}": f"figures/{file.name}" for file in ROOT.glob("benchmarks/figures/*")
 }

@@ -6,55 +6,31 @@ from collections.abc import Mapping, Sequence
 
 import flair_nas
 
-GROUPS: Mapping[str, tuple[str, str, Sequence[str]]] = {
+PAGES: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "layers": (
         "Layers and genotypes",
         "Recurrent layers for PyTorch, and the genotypes that they are built from.",
-        [
-            *("SearchedRNN", "RecurrentState", "ParallelRNN", "Genotype", "Edge", "Gate", "GateNode"),
-            *("load_genotype", "bundled_names", "random_genotype", "GenotypeError"),
-        ],
+        ["nn", "genotype", "library"],
     ),
-    "taggers": (
-        "Taggers",
-        "Training, evaluating and running Flair taggers.",
-        [
-            *("TaggerConfig", "train_taggers", "evaluate_tagger", "load_tagger", "tag_lines", "load_corpus"),
-            *("convert_corpus", "use_fast_crf", "DocumentRNNEmbeddings"),
-        ],
-    ),
-    "search": (
-        "Search",
-        "Searching a genotype on text, tags or classes.",
-        [
-            *("SearchConfig", "TaggingSearchConfig", "ClassificationSearchConfig", "search_genotype"),
-            *("SearchResult", "estimate_search"),
-        ],
-    ),
+    "taggers": ("Taggers", "Training, evaluating and running Flair taggers.", ["tagging"]),
+    "search": ("Search", "Searching a genotype on text, tags or classes.", ["search"]),
     "language_models": (
         "Language models",
-        "Training and comparing language models of words or characters.",
-        [
-            *("LanguageModelConfig", "train_language_model", "evaluate_language_model", "compare_language_models"),
-            *("load_language_model", "LanguageModel"),
-        ],
+        "Training and evaluating language models of words or characters.",
+        ["language_model"],
     ),
     "character_models": (
         "Character models",
         "Training Flair's character language models, for `FlairEmbeddings`.",
-        [
-            *("CharacterModelConfig", "train_character_models", "evaluate_character_model"),
-            "load_character_model",
-        ],
+        ["character_model", "tagging.data.character_models"],
     ),
     "select": (
-        "Select and tables",
-        "Choosing a layer for a corpus, and what all parts share. Tables have no public function: "
-        "use [`flair-nas tables`](../commands/tables.md).",
-        ["SelectConfig", "TextSelectConfig", "select_layer", "resource_path", "FlairNasError"],
+        "Select",
+        "Choosing a layer for a corpus, and what all parts share.",
+        ["select", "storage", "errors"],
     ),
 }
-"""Title, first sentence and names of each page."""
+"""Title, first sentence and packages of each page; the longest name of a package decides on the page of a name."""
 
 COMMANDS = {
     "TaggerConfig": "tag.md#flair-nas-tag-train",
@@ -73,25 +49,34 @@ def python_pages() -> dict[str, str]:
     """Return the pages by their paths.
 
     Raises:
-        ValueError: a public name is on no page, or a name on a page is not public.
+        ValueError: a public name is of a package without a page.
     """
-    names = [name for _, _, group in GROUPS.values() for name in group]
-    wrong = set(names) ^ set(flair_nas.__all__)
-    if wrong:
-        raise ValueError(f"website/python_api.py and flair_nas.__all__ differ in {', '.join(sorted(wrong))}")
+    groups = group_names()
     return {
-        f"python/{page}.md": "\n\n".join([f"# {title}", first, *map(_entry, group)])
-        for page, (title, first, group) in GROUPS.items()
+        f"python/{page}.md": "\n\n".join([f"# {title}", first, *map(_entry, groups[page])])
+        for page, (title, first, _) in PAGES.items()
     }
 
 
 def names_table() -> str:
     """Return the table of all public names, with links to their entries."""
     rows = [
-        f"| [{title}]({page}.md) | {', '.join(f'[`{name}`]({page}.md#flair_nas.{name})' for name in group)} |"
-        for page, (title, _, group) in GROUPS.items()
+        f"| [{PAGES[page][0]}]({page}.md) | {', '.join(f'[`{name}`]({page}.md#flair_nas.{name})' for name in names)} |"
+        for page, names in group_names().items()
     ]
     return "\n".join(["| page | names |", "| --- | --- |", *rows])
+
+
+def group_names() -> dict[str, list[str]]:
+    """Return the public names of each page."""
+    groups: dict[str, list[str]] = {page: [] for page in PAGES}
+    for name, home in flair_nas._HOMES.items():
+        places = {f"flair_nas.{package}": page for page, (_, _, packages) in PAGES.items() for package in packages}
+        package = max((place for place in places if f"{home}.".startswith(f"{place}.")), key=len, default="")
+        if not package:
+            raise ValueError(f"website/python_api.py has no page for {home}, the home of {name}")
+        groups[places[package]].append(name)
+    return groups
 
 
 def _entry(name: str) -> str:

@@ -22,7 +22,7 @@ def _refuse_lowercase(value: bool) -> str:
 class CharacterModelConfig(TextSettings):
     """Settings of `train_character_models`, flags of ``flair-nas charlm train`` and keys of its ``--config``.
 
-    The recipe is Flair's: SGD, whose learning rate falls when the loss on valid has stopped to fall. The default size
+    The recipe is Flair's: SGD, whose learning rate falls when the loss on dev has stopped to fall. The default size
     suits a CPU; the preset ``flair`` has Flair's.
 
     Raises:
@@ -48,12 +48,12 @@ class CharacterModelConfig(TextSettings):
     random_case: bool = setting(True, "read one line in a hundred in lower case, and one in capitals")
     learning_rate: float = setting(20.0, "learning rate of SGD", low=1e-12, high=1e6)
     anneal_factor: float = setting(0.25, "what the learning rate is multiplied by when it falls", low=1e-6, high=0.99)
-    patience: int = setting(10, "splits without a better loss on valid, after which the learning rate falls", **COUNT)
+    patience: int = setting(10, "splits without a better loss on dev, after which the learning rate falls", **COUNT)
     clip: float = setting(0.25, "maximum norm of the gradients", low=1e-12, high=1e12)
     batch_size: int = setting(100, "columns of text that are read side by side", **COUNT)
     bptt: int = setting(250, "steps of truncated back-propagation", **COUNT)
     split_size: int = setting(
-        10_000_000, "characters that are shuffled together; the loss on valid is taken after each split", low=1000,
+        10_000_000, "characters that are shuffled together; the loss on dev is taken after each split", low=1000,
         high=10**9,
     )  # fmt: skip
     epochs: int = setting(10, "epochs", **COUNT)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, TextCorpus, load_configured_text
+from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, TextCorpus, load_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.character_models import load_character_model
 
@@ -32,7 +32,7 @@ def load_characters(config: CharacterModelConfig, progress: bool) -> tuple[TextC
         FlairNasError: the text cannot be used, there is no such dictionary, or Flair's cannot be downloaded.
     """
     if config.dictionary == "text":
-        corpus = load_configured_text(config, progress=progress)
+        corpus = load_text(config.text, config, progress=progress)
         dictionary = Dictionary(add_unk=True)
         for item in (DELIMITER, *(word for word in corpus.vocabulary.words if word not in (END, UNKNOWN))):
             dictionary.add_item(item)
@@ -50,7 +50,7 @@ def load_characters(config: CharacterModelConfig, progress: bool) -> tuple[TextC
         raise FlairNasError(
             f"dictionary {config.dictionary!r}: there is no such model; text and common are the other choices"
         )
-    corpus = load_configured_text(config, words=characters_of(dictionary), progress=progress)
+    corpus = load_text(config.text, config, words=characters_of(dictionary), progress=progress)
     lacking = [part for part, share in corpus.unknown_shares.items() if share]
     if lacking and not dictionary.add_unk:
         raise FlairNasError(

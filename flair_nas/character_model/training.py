@@ -14,6 +14,7 @@ import math
 import statistics
 import sys
 import time
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import autocast, check_precision
 from flair_nas.runs.duration import duration
+from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
 from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.metric import BITS, to_bits
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.settings.fields import check_config
@@ -51,10 +54,7 @@ from flair_nas.tagging.registration import build_rnn
 
 log = logging.getLogger("flair_nas")
 
-_PLAIN = (
-    *("epoch", "split", "next_step", "sums", "records", "best_loss", "best_epoch"),
-    *("seconds", "cpu_seconds", "evaluation_seconds"),
-)
+_PLAIN = ("epoch", "split", "next_step", "sums", "records", "best_loss", "best_epoch")
 """Attributes of a training that checkpoints hold as they are."""
 
 _SECONDS_BETWEEN_CHECKPOINTS = 300.0  # within a split
@@ -67,7 +67,7 @@ def train_character_models(
     """Train the character models of one or both directions and write everything to one folder.
 
     The recipe is that of Flair's `LanguageModelTrainer`. Lines are shuffled within splits, a state is carried through a
-    split, and the learning rate falls by the loss on valid after each split.
+    split, and the learning rate falls by the loss on dev after each split.
 
     Args:
         config: the settings.
@@ -76,7 +76,7 @@ def train_character_models(
         progress: draw a progress bar on standard error.
 
     Returns:
-        The figures of each direction: bits per character on valid and test, sizes, times.
+        The figures of each direction: bits per character on dev and test, sizes, times.
 
     Raises:
         FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
@@ -108,7 +108,7 @@ def train_character_models(
 
 def _read_finished(run: Run[CharacterModelConfig], corpus: TextCorpus) -> dict[str, Any] | None:
     """Return the figures of a direction that has nothing left to do, or None."""
-    figures = run.figures("valid_bits")
+    figures = run.figures("dev_bits")
     if not (figures and run.is_finished(figures["epochs"]) and figures["fingerprint"] == corpus.fingerprint):
         return None
     if not is_whole(run.folder / PICKLE):
@@ -196,7 +196,7 @@ class _Training:
         self.hidden: Any = None  # the state before that step; None at the beginning of a split
         self.sums = [0.0, 0.0]  # losses and steps of this epoch
         self.records: list[dict[str, Any]] = []  # of the splits of this epoch
-        self.seconds = self.cpu_seconds = self.evaluation_seconds = 0.0  # of this epoch
+        self.clock = EpochClock()
         self.best_loss, self.best_epoch = math.inf, 0
 
     # --- checkpoints ---
@@ -211,6 +211,7 @@ class _Training:
                 "bounds": self.splits.bounds,
                 "layer": str(self.model.recurrent_type),
                 "characters": self.model.dictionary.get_items(),
+                "clock": asdict(self.clock),
                 "hidden": _to_plain(self.hidden),
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
@@ -239,6 +240,7 @@ class _Training:
         self.scheduler.load_state_dict(state["scheduler"])
         for name in _PLAIN:
             setattr(self, name, state[name])
+        self.clock = EpochClock(**state["clock"])
         self.hidden = _from_plain(state["hidden"])
         restore_random_state(state["random"])
 
@@ -287,8 +289,8 @@ class _Training:
                         self._train_split(order[self.split], bar)
                         record = self.records[-1]
                         text = f"{direction}, epoch {self.epoch + 1} of {config.epochs}, split {self.split} of "
-                        text += f"{len(order)}: {record['valid_bits']:.4f} bits per character on valid"
-                        text += " (the best)" if record["valid_loss"] == self.best_loss else ""
+                        text += f"{len(order)}: {record['dev_bits']:.4f} bits per character on dev"
+                        text += " (the best)" if record["dev_loss"] == self.best_loss else ""
                         text += f", learning rate {record['learning_rate']:g}, {record['seconds']:.0f} s"
                         bar.write(text, file=sys.stderr) if progress else log.info("%s", text)
                         if self.split < len(order):
@@ -299,29 +301,31 @@ class _Training:
                 raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
 
     def _train_split(self, number: int, bar: tqdm[Any]) -> None:
-        """Train on what is left of a split, take the loss on valid, and keep the model if it is the best."""
+        """Train on what is left of a split, take the loss on dev, and keep the model if it is the best."""
         columns = self.splits.columns(number, self.epoch, self.forward)
         hidden = self.new_state() if self.hidden is None else self.hidden
-        started, started_cpu, saved = time.perf_counter(), time.process_time(), time.monotonic()
+        self.clock.restart()
+        saved = time.monotonic()
         while self.next_step < self.steps(columns):
             loss, hidden = self.step(columns, self.next_step, hidden)
             self.sums = [self.sums[0] + loss, self.sums[1] + 1]
             self.next_step += 1
-            bar.set_postfix_str(f"{self.sums[0] / self.sums[1] / math.log(2):.3f} bits", refresh=False)
+            bar.set_postfix_str(f"{to_bits(self.sums[0] / self.sums[1]):.3f} bits", refresh=False)
             bar.update()
             if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
-                self._count_time(started, started_cpu)
-                started, started_cpu, saved = time.perf_counter(), time.process_time(), time.monotonic()
+                self.clock.add_training()
                 self.hidden = hidden
                 self.save()
-        self._count_time(started, started_cpu)
+                self.clock.restart()
+                saved = time.monotonic()
+        self.clock.add_training()
         self.hidden = hidden
         self.save()  # a kill while the model is evaluated shall not cost the split
-        started = time.perf_counter()
+        self.clock.restart()
         loss = evaluate_columns(self.model, self.valid, self.config.bptt)
-        self.evaluation_seconds += time.perf_counter() - started
+        self.clock.add_evaluation()
         if not math.isfinite(loss):
-            raise NotFiniteError(f"not finite: the loss on valid is {loss:g} after split {self.split + 1}")
+            raise NotFiniteError(f"not finite: the loss on dev is {loss:g} after split {self.split + 1}")
         rate = self.optimizer.param_groups[0]["lr"]
         self.scheduler.step(loss)
         if loss < self.best_loss:
@@ -329,38 +333,25 @@ class _Training:
             save_character_model(self.model, self.run.folder)
         record: dict[str, Any] = {
             "split": number,
-            "valid_loss": loss,
-            "valid_bits": loss / math.log(2),
+            "dev_loss": loss,
+            "dev_bits": to_bits(loss),
             "learning_rate": rate,
         }
         for name in ("seconds", "cpu_seconds"):
-            record[name] = getattr(self, name) - sum(other[name] for other in self.records)
+            record[name] = getattr(self.clock, name) - sum(other[name] for other in self.records)
         self.records.append(record)
         self.split, self.next_step, self.hidden = self.split + 1, 0, None
 
-    def _count_time(self, started: float, started_cpu: float) -> None:
-        self.seconds += time.perf_counter() - started
-        self.cpu_seconds += time.process_time() - started_cpu
-
     def _end_epoch(self) -> None:
         train_loss = self.sums[0] / self.sums[1]
-        best = min(self.records, key=lambda record: record["valid_loss"])
+        best = min(self.records, key=lambda record: record["dev_loss"])
         self.epoch += 1
-        self.run.history.append(
-            {
-                "epoch": self.epoch,
-                "train_loss": train_loss,
-                "train_bits": train_loss / math.log(2),
-                "valid_loss": best["valid_loss"],
-                "valid_bits": best["valid_bits"],
-                "splits": self.records,
-                "seconds": self.seconds,
-                "cpu_seconds": self.cpu_seconds,
-                "evaluation_seconds": self.evaluation_seconds,
-            }
-        )
-        self.split, self.records, self.sums = 0, [], [0.0, 0.0]
-        self.seconds = self.cpu_seconds = self.evaluation_seconds = 0.0
+        record = EpochRecord(
+            self.epoch, train_loss, best["dev_loss"], BITS, best["dev_bits"], self.clock,
+            further={"splits": self.records},
+        )  # fmt: skip
+        self.run.history.append(record.to_line())
+        self.split, self.records, self.sums, self.clock = 0, [], [0.0, 0.0], EpochClock()
         self.save()
 
 
@@ -387,7 +378,7 @@ def _finish(training: _Training) -> dict[str, Any]:
     model = _load_best(run.folder)
     figures: dict[str, Any] = {"text": corpus.name, "fingerprint": corpus.fingerprint, "rnn": config.rnn}
     figures |= {"epochs": training.epoch, "best_epoch": training.best_epoch, "characters": len(model.dictionary)}
-    for part, ids in (("valid", corpus.valid), ("test", corpus.test)):
+    for part, ids in (("dev", corpus.valid), ("test", corpus.test)):
         score: CharacterScore | None = None
         if ids is not None:
             characters = len(encode_characters(ids, corpus.vocabulary.words, model.dictionary))
@@ -395,17 +386,17 @@ def _finish(training: _Training) -> dict[str, Any]:
             score = score_ids(model, ids, corpus.vocabulary, columns)
         for name in CharacterScore._fields:
             figures[f"{part}_{name}"] = score and getattr(score, name)
-    if figures["valid_bits"] > math.log2(len(model.dictionary)):
+    if figures["dev_bits"] > math.log2(len(model.dictionary)):
         log.warning(
-            "%s learned nothing: %.2f bits per character on valid, worse than a guess among %d; a lower "
+            "%s learned nothing: %.2f bits per character on dev, worse than a guess among %d; a lower "
             "--learning-rate in a new folder may help",
-            run.folder, figures["valid_bits"], len(model.dictionary),
+            run.folder, figures["dev_bits"], len(model.dictionary),
         )  # fmt: skip
     figures |= {
         "train_characters": len(corpus.train),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "rnn_parameters": sum(parameter.numel() for parameter in model.rnn.parameters()),
-        "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
+        "seconds": sum_seconds(history),
         "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
         "peak_memory_mb": peak_memory_mb(),
         "threads": torch.get_num_threads(),

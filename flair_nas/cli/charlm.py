@@ -76,12 +76,12 @@ def train(arguments: argparse.Namespace) -> int:
 def format_figures(figures: dict[str, Any]) -> str:
     """Return the figures of one direction in a few lines."""
     lines = []
-    for part in ("valid", "test"):
+    for part in ("dev", "test"):
         if figures[f"{part}_bits"] is not None:
             values = {name: figures[f"{part}_{name}"] for name in ("bits", "characters", "unknown_share", "flair_loss")}
             lines.append(f"{part}: {format_score(**values)}")
     lines.append(
-        f"epochs: {figures['epochs']}, best on valid: {figures['best_epoch']}; "
+        f"epochs: {figures['epochs']}, best on dev: {figures['best_epoch']}; "
         f"{figures['cpu_seconds_per_epoch']:.1f} s of CPU time per epoch; {figures['parameters']:,} parameters, "
         f"{figures['rnn_parameters']:,} of them in the recurrent layer; peak memory {figures['peak_memory_mb']:,.0f} MB"
     )

@@ -17,7 +17,6 @@ from flair_nas.cli.lm import add_parser as add_lm
 from flair_nas.cli.report import add_parser as add_report
 from flair_nas.cli.search import add_parser as add_search
 from flair_nas.cli.select import add_parser as add_select
-from flair_nas.cli.tables import add_parser as add_tables
 from flair_nas.cli.tag import add_parser as add_tag
 from flair_nas.errors import FlairNasError, brief, did_you_mean, printable
 from flair_nas.runs.signals import interrupt_on_signal
@@ -63,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     train = (add_search, add_forgetting, add_select, add_convert, add_tag, add_lm, add_charlm)
-    for add_parser in (*train, add_tables, add_report, add_genotypes):
+    for add_parser in (*train, add_report, add_genotypes):
         add_parser(verbs)
     return parser
 

@@ -12,7 +12,7 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.folder import check_folder
 from flair_nas.settings.fields import COUNT, Config, Kind, check_device, get_kinds
 from flair_nas.settings.resolve import UnknownSettingsError, find_command, preset_names, read_mapping, resolve
-from flair_nas.storage.paths import meant, typed, user_path
+from flair_nas.storage.paths import typed, user_path
 from flair_nas.storage.resources import resource_path
 
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -46,13 +46,9 @@ def add_run_flags(parser: argparse.ArgumentParser, kinds: str, out: str) -> None
     parser.add_argument("--out", metavar="DIR", help=out)
     parser.add_argument("--resume", metavar="DIR", help="resume the run in this folder; the result stays exact")
     parser.add_argument("--preset", help="bundled settings, such as those of a paper; see --list-presets")
-    add_list_flag(parser, *(f"presets/{kind}" for kind in kinds.split()))
-    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, such as OUT/config.yaml")
-
-
-def add_list_flag(parser: argparse.ArgumentParser, *folders: str) -> None:
-    """Add ``--list-presets``, which shows the YAML files in these folders of the resources."""
+    folders = tuple(f"presets/{kind}" for kind in kinds.split())
     parser.add_argument("--list-presets", action=_ListPresets, const=folders, nargs=0, help="list the presets and exit")
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, such as OUT/config.yaml")
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -82,15 +78,12 @@ class _ListPresets(argparse.Action):
 
 
 def describe_preset(path: Path) -> tuple[str, str, str, str]:
-    """Return the row of one preset, or of one table of layers."""
+    """Return the row of one preset."""
     data = read_mapping(path)
     sizes = {"hidden_size": "H {}", "nodes": "{} nodes", "samples": "{} candidates", "epochs": "{} epochs"}
     size = [text.format(f"{data[name]:,}") for name, text in sizes.items() if name in data]
-    counts = {"rows": "{} layers", "columns": "{} columns", "seeds": "{} seeds"}
-    if "rows" in data:
-        size = [text.format(len(data[name])) for name, text in counts.items()]
     size = [re.sub(r"^1 (.+)s$", r"1 \1", text) for text in size]
-    return path.stem, ", ".join(size), data["about"]["time"], data["about"].get("what", data.get("title"))
+    return path.stem, ", ".join(size), data["about"]["time"], data["about"]["what"]
 
 
 def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **variants: type) -> None:
@@ -256,8 +249,7 @@ def settings_of_run(
             raise FlairNasError(f"--resume takes its settings from the run; drop {', '.join(clashing)}")
         file = user_path(arguments.resume) / "config.yaml"
         if not file.exists():
-            has_folder = file.parent.is_dir()
-            why = "no config.yaml in it" if has_folder else f"there is no such folder; {meant(file.parent)}".strip(" ;")
+            why = "no config.yaml in it" if file.parent.is_dir() else "there is no such folder"
             raise FlairNasError(f"{arguments.resume} holds no run to go on with ({why})")
     elif not (arguments.out or getattr(arguments, "estimate", False)):
         raise FlairNasError(f"--out DIR is needed: the {arguments.action._option_string_actions['--out'].help}")

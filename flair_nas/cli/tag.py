@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import itertools
 import json
 import os
 import sys
@@ -32,7 +31,6 @@ from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import check_model, explain_not_utf8, typed, user_path
-from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
 from flair_nas.tagging.data.names import NAMES, check_corpus
 
@@ -119,15 +117,6 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
     _add_computing(parser)
     parser.add_argument("--device", type=device, help="cpu, cuda or cuda:N")
-
-    help = "Time a tagger by part, beside the same tagger with LSTMs in place of its searched layers."
-    parser = add_action(actions, "bench", bench, help)
-    parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
-    parser.add_argument("--text", metavar="FILE", help="file with one sentence per line (default: bundled sentences)")
-    parser.add_argument("--sentences", type=count, default=500, metavar="N", help="how many (default: 500)")
-    parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
-    _add_computing(parser)
-    add_output_flags(parser)
 
     help = "Write a tagger for onnxruntime, which needs neither PyTorch nor Flair."
     parser = add_action(actions, "export", export, help, EXPORT_EXAMPLES)
@@ -264,20 +253,18 @@ def _read_sentences(
 ) -> list[Sentence]:
     """Read the sentences of ``--file``, or of a part of ``--corpus``, by default in the form of the run's files."""
     from flair_nas.tagging.data.column_files import parse_columns, read_column_file
-    from flair_nas.tagging.data.corpora import load_corpus
+    from flair_nas.tagging.data.corpora import load_corpus_of
 
     names = ("columns", "delimiter", "comment")
     flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
     from_run = {name: settings.get(name) for name in names} if arguments.corpus not in NAMES and settings else {}
-    layout = TaggerConfig(**{**from_run, **flags})
+    source = {"corpus": arguments.corpus or "demo", "label_type": label_type, "data_root": arguments.data_root}
+    layout = TaggerConfig(**{**source, **from_run, **flags})
     columns = parse_columns(layout.columns) if layout.columns else None
-    form: dict[str, Any] = {"delimiter": layout.delimiter, "comment": layout.comment}
     try:
         if arguments.file is not None:
-            return read_column_file(arguments.file, columns, label_type, **form)
-        corpus = load_corpus(
-            arguments.corpus, label_type=label_type, columns=columns, **form, data_root=arguments.data_root
-        ).corpus
+            return read_column_file(arguments.file, columns, label_type, layout)
+        corpus = load_corpus_of(layout).corpus
     except FlairNasError as error:
         notes = []
         if not flags and (kept := ", ".join(f"{name} {value}" for name, value in from_run.items() if value)):
@@ -310,28 +297,6 @@ def _read_run_settings(model: Path) -> dict[str, Any]:
     folder = folder.parent if folder.name.startswith("seed-") else folder
     settings = folder / "config.yaml"
     return read_mapping(settings) if settings.exists() else {}
-
-
-def bench(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas tag bench``."""
-    _check_model(arguments.model)
-    _check_text(arguments.text)
-    with exit_on_signal():
-        quiet_flair(arguments)
-        from flair_nas.tagging.bench import measure_tagger, to_table
-        from flair_nas.tagging.prediction import load_tagger
-        from flair_nas.tagging.quiet import flair_autocast, set_flair_device
-
-    set_flair_device(arguments.device)
-    text = arguments.text or resource_path("demo_text", "train.txt")
-    every = itertools.chain.from_iterable(_read_lines(str(text)))
-    lines = list(itertools.islice(every, arguments.sentences))
-    with flair_autocast(arguments.precision):
-        speed = measure_tagger(
-            load_tagger(arguments.model), lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized
-        )
-    print(json.dumps(speed._asdict(), indent=2) if arguments.json else to_table(speed))
-    return 0
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -413,21 +378,17 @@ def _check_sentences(arguments: argparse.Namespace) -> None:
     """Raise an error if the text to tag is not given, or not as intended."""
     from flair_nas.runtime.words import check_characters
 
-    if arguments.sentences and arguments.text:
+    text = arguments.text
+    if arguments.sentences and text:
         raise FlairNasError("give sentences as arguments or with --text, not both")
-    _check_text(arguments.text)
+    if text not in (None, "-") and not (path := user_path(text)).is_file():
+        raise FlairNasError(f"{path}: this is no file of text" if path.exists() else f"{path}: no such file")
     for sentence in check_characters(arguments.sentences):
         if os.path.isfile(sentence):
             raise FlairNasError(
                 f"{brief(sentence)} is a file: --text {typed(sentence)} tags its lines; to tag its name, use standard "
                 "input"
             )
-
-
-def _check_text(text: str | None) -> None:
-    """Raise an error if a text is neither standard input nor a file."""
-    if text not in (None, "-") and not (path := user_path(text)).is_file():
-        raise FlairNasError(f"{path}: this is no file of text" if path.exists() else f"{path}: no such file")
 
 
 def _read_lines(path: str | None) -> Iterator[list[str]]:

@@ -1,13 +1,14 @@
-"""Charts of how searches went, and of how layers compare."""
+"""Charts of how searches went, and of metric against time."""
 
 from __future__ import annotations
 
 import contextlib
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from flair_nas.drawing.curves import list_panels
+from flair_nas.runs.epoch_record import Line
 from flair_nas.runs.metric import Metric
 from flair_nas.storage.files import whole_file
 
@@ -28,31 +29,6 @@ def _figure_file(path: str | Path, width: float, height: float) -> Iterator[Figu
         suffix = Path(path).suffix.removeprefix(".").lower()
         with whole_file(path) as temporary:
             figure.savefig(temporary, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
-
-
-def draw_comparison(panels: Mapping[str, Mapping[str, Sequence[float]]], path: str | Path) -> None:
-    """Draw the figures of layers, a panel for each column of a table: seeds as points, mean and deviation as a bar.
-
-    A panel has the figures of all seeds by layer; layers without figures are left out. The suffix of the path is the
-    format: .svg, .png or .pdf.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    drawn = {title: {name: seeds for name, seeds in layers.items() if seeds} for title, layers in panels.items()}
-    drawn = {title: layers for title, layers in drawn.items() if layers}
-    max_layers = max(map(len, drawn.values()), default=1)
-    with _figure_file(path, 5.2 * max(1, len(drawn)), 0.7 + 0.36 * max_layers) as figure:
-        for column, (title, layers) in enumerate(drawn.items(), start=1):
-            axes = figure.add_subplot(1, len(drawn), column)
-            for row, seeds in enumerate(layers.values()):
-                axes.plot(seeds, [row] * len(seeds), "o", color="#777777", markersize=3.5, alpha=0.7)
-                mean, deviation = statistics.mean(seeds), statistics.stdev(seeds) if len(seeds) > 1 else None
-                axes.errorbar(mean, row, xerr=deviation, fmt="D", color="#0072b2", markersize=5, capsize=4)
-            axes.set_yticks(range(len(layers)), [f"{name} ({len(seeds)})" for name, seeds in layers.items()])
-            axes.invert_yaxis()
-            axes.set_xlabel(title)
-            axes.grid(axis="x", alpha=0.3)
 
 
 class Point(NamedTuple):
@@ -101,34 +77,18 @@ def find_front(points: Sequence[Point], higher_is_better: bool) -> list[Point]:
     return front
 
 
-def draw_progress(history: Sequence[Mapping[str, Any]], path: str | Path, metric: Metric) -> None:
-    """Draw the validation metric of a supernet and the MAD of its mixing weights over the epochs of ``history.jsonl``.
+def draw_progress(history: Sequence[Line], path: str | Path, metric: Metric) -> None:
+    """Draw the panels of a search: the metric of its supernet, and MAD and drift of its architecture weights.
 
     Raises:
         OSError: the file cannot be written.
     """
-    with _figure_file(path, 10, 3.6) as figure:
-        values, deviations = figure.subplots(1, 2)
-        # a value of None leaves a gap
-        values.plot([line["epoch"] for line in history], [line[metric.key] for line in history], marker=".")
-        for part, (xs, ys) in deviation_curves(history).items():
-            deviations.plot(xs, ys, "--" if part == "inter" else "-", color="C0", label=part)
-        values.set(xlabel="epoch", ylabel=f"valid {metric.title} of the supernet", yscale=metric.scale)
-        deviations.set(xlabel="epoch", ylabel="MAD of the mixing weights")
-        for axes in (values, deviations):
+    panels = list_panels(history, metric)
+    with _figure_file(path, 5 * len(panels), 3.6) as figure:
+        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
+            for curve in panel.curves:  # a value of None leaves a gap
+                axes.plot(curve.xs, curve.ys, marker="." if len(curve.xs) < 100 else "", label=curve.name)
+            axes.set(title=panel.title, xlabel="epoch", ylabel=panel.y, yscale="log" if panel.log else "linear")
             axes.grid(alpha=0.3)
             if len(axes.lines) > 1:
                 axes.legend(fontsize="small")
-
-
-def deviation_curves(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the curves of MAD by part, ``intra`` and ``inter``: times in epochs, and values."""
-    curves: dict[str, tuple[list[float], list[float]]] = {}
-    for line in history:
-        for point in line.get("mad_curve", []):
-            time = line["epoch"] - 1 + point["step"] / line["steps"]
-            for part in line["mad"]:
-                xs, ys = curves.setdefault(part, ([], []))
-                xs.append(time)
-                ys.append(point[part])
-    return curves

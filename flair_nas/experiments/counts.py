@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import zlib
-from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,8 @@ Counts = npt.NDArray[np.number]
 def count_file(path: Path, spans: bool) -> Counts:
     """Count right, predicted and gold entities, or tokens without `spans`, of a file of predictions, [sentences, 3]."""
     counts = []
-    for rows in _sentences(path):
+    for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
+        rows = [line.rsplit("\t", 2) for line in block.split("\n")]  # token, gold tag, predicted tag
         gold, predicted = [row[1] for row in rows], [row[2] for row in rows]
         if spans:
             both = _entities(gold), _entities(predicted)
@@ -38,30 +38,8 @@ def pack_counts(counts: Counts) -> str:
 
 def unpack_counts(text: str) -> Counts:
     """Return the counts of a text of `pack_counts`."""
-    data = zlib.decompress(base64.b64decode(text))
-    if not data.startswith(b"\x93NUMPY"):  # counts of tags in older ledgers
-        return np.frombuffer(data, "<i4").reshape(-1, 3)
-    counts: Counts = np.load(io.BytesIO(data), allow_pickle=False)
+    counts: Counts = np.load(io.BytesIO(zlib.decompress(base64.b64decode(text))), allow_pickle=False)
     return counts
-
-
-def count_unseen(path: Path, seen: Collection[str]) -> tuple[int, int]:
-    """Count the right entities among those not `seen` in training (words in lower case), and all of these."""
-    right = gold = 0
-    for rows in _sentences(path):
-        predicted = _entities([row[2] for row in rows])
-        for start, end, tag in _entities([row[1] for row in rows]):
-            if " ".join(row[0] for row in rows[start:end]).lower() not in seen:
-                gold += 1
-                right += (start, end, tag) in predicted
-    return right, gold
-
-
-def _sentences(path: Path) -> Iterator[list[list[str]]]:
-    """Yield the rows of each sentence: token, gold tag, predicted tag."""
-    for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
-        # older runs separate columns by blanks, and have none in labels
-        yield [line.rsplit("\t", 2) if "\t" in line else line.rsplit(" ", 2) for line in block.split("\n")]
 
 
 def _entities(tags: list[str]) -> set[tuple[int, int, str]]:

@@ -27,7 +27,7 @@ Run = dict[str, Any]
 
 
 class Ledger:
-    """The plan and the runs of a selection or table, in ``ledger.json``, which need not exist.
+    """The plan and the runs of a selection, in ``ledger.json``, which need not exist.
 
     Raises:
         FlairNasError: the file is damaged, or of another version.
@@ -37,7 +37,7 @@ class Ledger:
         self.path = path
         self.plan: dict[str, Any] = {}  # decisions by measured time, which stay with the same budget
         self.runs: dict[str, Run] = {}  # by name
-        self.data = ""  # fingerprint of the data that runs are trained on; of tables there is none
+        self.data = ""  # fingerprint of the data that runs are trained on
         self.rule: list[float] = []  # `first` and `keep` of the `Rule` that prunes candidates, of a selection
         self._earlier = 0.0  # seconds of earlier calls
         self._begun: float | None = None

@@ -1,4 +1,4 @@
-"""The task of taggers: jobs of a selection or table on the tags of a corpus."""
+"""The task of taggers: jobs of a selection on the tags of a corpus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from flair_nas.experiments.config import Settings
-from flair_nas.experiments.counts import count_file, count_unseen, pack_counts
+from flair_nas.experiments.counts import count_file, pack_counts
 from flair_nas.experiments.worker_setup import read_history, time_steps, train_step
 from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES
@@ -33,10 +33,9 @@ _CORPUS_SETTINGS = tuple(get_kinds(CorpusSettings))
 
 def read(settings: Settings) -> Any:
     """Return the corpus, on whose dev part layers can be compared."""
-    from flair_nas.tagging.data.corpora import check_labelled
-    from flair_nas.tagging.training import load_corpus_of
+    from flair_nas.tagging.data.corpora import check_labelled, load_corpus_of
 
-    data = load_corpus_of(TaggerConfig(**{name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
+    data = load_corpus_of(CorpusSettings(**{name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
     check_labelled(data)
     return data
 
@@ -212,13 +211,9 @@ def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
     """Return the score of a run's predictions."""
     from flair_nas.tagging.data.corpora import is_token_level, sentences_of
 
-    sentences, label_type = sentences_of(data.corpus.train), data.label_type
-    path, spans = place / ("dev.txt" if test is None else "test.txt"), not is_token_level(sentences, label_type)
-    result: dict[str, Any] = {"test": test, "counts": pack_counts(count_file(path, spans))}
-    if spans:
-        seen = {label.data_point.text.lower() for sentence in sentences for label in sentence.get_labels(label_type)}
-        result["unseen"] = count_unseen(path, seen)
-    return result
+    spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)
+    counts = count_file(place / ("dev.txt" if test is None else "test.txt"), spans)
+    return {"test": test, "counts": pack_counts(counts)}
 
 
 def place(model: Path, folder: Path) -> None:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flair_nas.experiments.config import Settings
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.search.config import SearchConfig
-from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.tagging.config import TaggerConfig
 
 if TYPE_CHECKING:
@@ -69,8 +67,7 @@ class TaskModule(Protocol):
             time of these, with evaluation. ``around_seconds``: time of this job besides. ``exhausted``: True if it
             ended before its last epoch. ``scored``. ``parameters``: weights as `counter` counts them.
             ``peak_memory_mb``: memory of this job. With `score` also ``test``: metric on test, None without test.
-            ``counts``: packed counts of each sentence there, or of dev. ``unseen``: entities that training did not
-            have, right ones and all, if they are known.
+            ``counts``: packed counts of each sentence there, or of dev.
         """
 
     def place(self, model: Path, folder: Path) -> None:
@@ -89,7 +86,6 @@ class Task:
 
     name: str  # in files
     settings: type  # of one run
-    search_settings: type  # of a search on its data
     presets: str  # kind of its presets
     data: str  # setting that names its data
     title: str  # name of its metric
@@ -134,7 +130,6 @@ class Task:
 TAGGING = Task(
     name="tagging",
     settings=TaggerConfig,
-    search_settings=TaggingSearchConfig,
     presets="tagging",
     data="corpus",
     title="F1",
@@ -149,7 +144,6 @@ TAGGING = Task(
 TEXT = Task(
     name="text",
     settings=LanguageModelConfig,
-    search_settings=SearchConfig,
     presets="language_model",
     data="text",
     title="perplexity",

@@ -1,4 +1,4 @@
-"""The task of language models: jobs of a selection or table on a text."""
+"""The task of language models: jobs of a selection on a text."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from flair_nas.language_model.perplexity import (
     compute_stream_losses,
     evaluate_stream,
     sum_sentence_losses,
-    to_perplexity,
 )
 from flair_nas.language_model.saved import build_language_model, load_language_model
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_configured_text
+from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text
 from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
+from flair_nas.runs.metric import to_perplexity
 from flair_nas.settings.fields import as_flags, get_kinds
 from flair_nas.storage.files import copy_whole
 
@@ -43,9 +43,8 @@ _STEPS = 5
 
 def read(settings: Settings) -> TextCorpus:
     """Return the text."""
-    return load_configured_text(
-        TextSettings(**{name: settings[name] for name in get_kinds(TextSettings) if name in settings})
-    )
+    config = TextSettings(**{name: settings[name] for name in get_kinds(TextSettings) if name in settings})
+    return load_text(config.text, config)
 
 
 def fingerprint(data: TextCorpus) -> str:
@@ -129,8 +128,8 @@ def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
     seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
     scores = _scores(data, folder, config.device) if score else {}
     return {
-        "dev": [line["valid_perplexity"] for line in history],
-        "dev_loss": [line["valid_loss"] for line in history],
+        "dev": [line["dev_perplexity"] for line in history],
+        "dev_loss": [line["dev_loss"] for line in history],
         "seconds": seconds,
         "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
         "exhausted": False,

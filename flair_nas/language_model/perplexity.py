@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.model import LanguageModel, detach
-from flair_nas.runs.metric import Metric
+from flair_nas.runs.metric import to_perplexity
 
 TOKENS_AT_ONCE = 2048
 """Tokens per forward pass by default, all columns together: enough that the softmax is one good product."""
@@ -62,18 +62,14 @@ def evaluate_stream(
 
 
 def compute_stream_losses(
-    model: LanguageModel,
-    ids: NDArray[np.integer[Any]] | Tensor,
-    *,
-    first: int | None = None,
-    progress: bool = False,
+    model: LanguageModel, ids: NDArray[np.integer[Any]] | Tensor, *, first: int | None = None
 ) -> NDArray[np.float32]:
     """Compute the loss of each token of a stream in nats, exactly (batch size 1).
 
     Arguments are those of `evaluate_stream`. Return [tokens], or [tokens - 1] without `first`.
     """
     tokens, targets = _columns(ids, 1, first)  # [T, 1] each
-    with _bar(len(targets), progress) as bar:
+    with _bar(len(targets), False) as bar:
         losses = torch.cat(list(_losses(model, tokens, targets, TOKENS_AT_ONCE, bar)))
     values: NDArray[np.float32] = losses[:, 0].float().cpu().numpy()
     return values
@@ -112,18 +108,6 @@ def sum_sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArra
     starts = np.flatnonzero(np.concatenate([[True], ends[:-1]]))
     lengths = np.diff(np.append(starts, len(losses)))
     return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1)
-
-
-def to_perplexity(loss: float) -> float:
-    """Return e to the loss; infinity if no float is as large."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
-
-
-PERPLEXITY = Metric("perplexity", "perplexity", to_perplexity, scale="log")
-"""The metric of language models."""
 
 
 def _bar(tokens: int, progress: bool) -> tqdm[Any]:

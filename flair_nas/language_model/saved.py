@@ -20,7 +20,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Vocabulary, say_unknown, unknown_share
-from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, Unit, find_text
+from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.nn.init import papers_range
@@ -31,7 +31,7 @@ from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runs.memory import check_fits
 from flair_nas.settings.resolve import explain_other_run
 from flair_nas.storage.files import whole_file
-from flair_nas.storage.paths import no_model, user_path
+from flair_nas.storage.paths import check_model, user_path
 
 _VARIATIONAL: dict[str, Callable[..., nn.Module]] = {"LSTM": VariationalLSTM, "GRU": VariationalGRU}
 """Layers that replace those of PyTorch, which have no variational dropout."""
@@ -118,8 +118,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
             reason = explain_other_run(path, "lm train") or "so no epoch of a training run has ended there"
             raise FlairNasError(f"{path} holds no model.pt, {reason}")
         path = path / "model.pt"
-    if not path.exists():
-        raise FlairNasError(no_model(path))
+    check_model(path)
     try:
         verify_checksums(path)
         data = torch.load(path, map_location=device, weights_only=True)
@@ -166,15 +165,15 @@ def encode_text(
     of each line.
     """
     settings = settings or TextSettings()
-    text = find_text(source, Unit(settings.lowercase, settings.unit == "char"))
+    text = find_text(source)
     single = is_one_file(source)
     if not single and part not in text.parts:
         known = f"one of {', '.join(PARTS)}"
         if part in PARTS:
             known = f"there are {', '.join(text.parts)} (--part {[*text.parts][-1]})"
         raise FlairNasError(f"text {text.name!r} has no {part} part; {known}")
-    words = text.parts["train" if single else part].read(lambda count: None)
-    blocks = [*vocabulary.encode(words)]
+    pieces = text.parts["train" if single else part].read(settings, lambda count: None)
+    blocks = [vocabulary.encode(piece) for piece in pieces]
     if not blocks:
         raise FlairNasError(f"text {text.name!r} holds no words")
     ids = np.concatenate(blocks)

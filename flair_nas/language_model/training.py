@@ -1,6 +1,6 @@
 """Training of language models: SGD, then averaged SGD, with an exact checkpoint after each epoch, in one folder.
 
-OUT/config.yaml      the resolved settings          OUT/model.pt       the model of the epoch best on valid
+OUT/config.yaml      the resolved settings          OUT/model.pt       the model of the epoch best on dev
 OUT/history.jsonl    a line per epoch               OUT/checkpoint.pt  state from which a stopped run resumes, and
 OUT/metrics.json     perplexities, sizes, times                        checkpoint-previous.pt, should it be damaged
 """
@@ -25,7 +25,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel, LanguageModelLoss
-from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, to_perplexity
+from flair_nas.language_model.perplexity import StreamScore, evaluate_stream
 from flair_nas.language_model.saved import (
     SavedLanguageModel,
     build_language_model,
@@ -33,18 +33,22 @@ from flair_nas.language_model.saved import (
     parse_layer,
     save_language_model,
 )
-from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_configured_text
+from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text
 from flair_nas.language_model.text.segments import Draw, segment_lengths
-from flair_nas.library.layer_spec import normalize_description, warn_of_risks
+from flair_nas.library.layer_spec import warn_of_risks
+from flair_nas.nn.recurrent_layer import describe_layer
 from flair_nas.runs.device import check_precision, choose_device
+from flair_nas.runs.epoch_record import EpochClock, EpochRecord, Line, sum_seconds
 from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.metric import PERPLEXITY, to_perplexity
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.settings.fields import check_config
 
 log = logging.getLogger("flair_nas")
 
-_EVALUATED = ("valid", "test")  # parts of the text
+KEYS = {"valid": "dev", "test": "test"}
+"""Beginning of the keys of figures, by the part of the text that is evaluated."""
 
 # draws from the global generator, whose state is in the checkpoint
 _DRAW: Draw = (lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
@@ -55,7 +59,7 @@ def train_language_model(
     out: str | Path,
     *,
     corpus: TextCorpus | None = None,
-    parts: Sequence[str] = _EVALUATED,
+    parts: Sequence[str] = tuple(KEYS),
     progress: bool = True,
 ) -> dict[str, Any]:
     """Train a language model and write everything to one folder.
@@ -85,7 +89,7 @@ def train_language_model(
     command = "flair-nas lm train" if corpus is None else None
     with open_run(out, config, may_change=config.may_change, command=command) as run:
         if corpus is None:
-            corpus = load_configured_text(config, progress=progress)
+            corpus = load_text(config.text, config, progress=progress)
         warn_of_risks(config.rnn)
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
@@ -125,11 +129,6 @@ class _Training:
         rate, decay = self.config.learning_rate, self.config.weight_decay
         return kind(self.model.parameters(), lr=rate, weight_decay=decay)
 
-    def _describe_layer(self) -> str:
-        """Return the layer without its weights as text, since a genotype file may change before a resume."""
-        cell = self.genotype.to_json() if self.genotype else self.config.rnn.lower()
-        return normalize_description(f"{cell} {self.model.layer.extra_repr()}")
-
     def save(self) -> None:
         """Write the history and a checkpoint."""
         average = self.mean_weights and {"steps": self.mean_weights.steps, "means": self.mean_weights.means}
@@ -139,7 +138,7 @@ class _Training:
                 "best_epoch": self.best_epoch,
                 "averaged_from": self.averaged_from,
                 "fingerprint": self.corpus.fingerprint,
-                "architecture": self._describe_layer(),
+                "architecture": describe_layer(self.model.layer),
                 "model": self.model.state_dict(),
                 "average": average,
                 "optimizer": self.optimizer.state_dict(),
@@ -156,15 +155,14 @@ class _Training:
                 f"{folder}: the text is not the one that this run began with, so its figures would be of two "
                 "texts; choose another folder, or give back the text"
             )
-        if normalize_description(state["architecture"]) != self._describe_layer():
+        if state["architecture"] != describe_layer(self.model.layer):
             raise FlairNasError(
                 f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"
             )
         self.model.load_state_dict(state["model"])
-        if "optimizer" in state:  # older checkpoints are of SGD, which has no state
-            self.optimizer.load_state_dict(state["optimizer"])
-        self.rollbacks = state.get("rollbacks", 0)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rollbacks = state["rollbacks"]
         if state["average"] is not None:
             self.mean_weights = MeanWeights(list(self.model.parameters()))
             self.mean_weights.steps = state["average"]["steps"]
@@ -189,12 +187,13 @@ class _Training:
                 where = f"in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}"
                 raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
 
-    def _report(self, line: dict[str, Any], bar: tqdm[Any] | None) -> None:
+    def _report(self, line: Line, bar: tqdm[Any] | None) -> None:
         """Log the figures of an epoch, above the progress bar if there is one."""
         averaging = ", averaging" if line["averaged"] else ""
         best = " (the best)" if self.best_epoch == self.epoch else ""
-        text = f"epoch {line['epoch']} of {self.config.epochs}: perplexity {line['train_perplexity']:.2f} in training"
-        text += f"{averaging}, {line['valid_perplexity']:.2f} on valid{best}, {line['seconds']:.1f} s"
+        train = f"{to_perplexity(line['train_loss']):.2f}"
+        text = f"epoch {line['epoch']} of {self.config.epochs}: perplexity {train} in training"
+        text += f"{averaging}, {line['dev_perplexity']:.2f} on dev{best}, {line['seconds']:.1f} s"
         if bar is None:
             log.info("%s", text)
         else:
@@ -224,38 +223,36 @@ class _Training:
             averaging = self.averaged_from <= self.epoch
             self.mean_weights = MeanWeights(list(self.model.parameters())) if averaging else None
             self.averaged_from = self.averaged_from if averaging else None
-        self._maybe_average([line["valid_loss"] for line in self.run.history])
+        self._maybe_average([line["dev_loss"] for line in self.run.history])
         self.save()
 
-    def _next_epoch(self, bar: tqdm[Any]) -> dict[str, Any]:
+    def _next_epoch(self, bar: tqdm[Any]) -> Line:
         """Train and evaluate one epoch, save it, and return its line of the history."""
         bar.set_description(f"epoch {self.epoch + 1}/{self.config.epochs}")
-        started, started_cpu = time.perf_counter(), time.process_time()
+        clock = EpochClock()
         train_loss = self._train(bar)
-        trained, trained_cpu = time.perf_counter(), time.process_time()
+        clock.add_training()
         with self.mean_weights.in_place() if self.mean_weights else contextlib.nullcontext():
             score = self._validate()
+            clock.add_evaluation()
+            further = {"averaged": self.mean_weights is not None, "rollbacks": self.rollbacks}
+            rate = self._learning_rate()
             self.epoch += 1
-            line = {
-                "epoch": self.epoch,
-                "train_loss": train_loss,
-                "train_perplexity": to_perplexity(train_loss),
-                "valid_loss": score.loss,
-                "valid_perplexity": score.perplexity,
-                "averaged": self.mean_weights is not None,
-                "rollbacks": self.rollbacks,
-                "seconds": trained - started,
-                "cpu_seconds": trained_cpu - started_cpu,
-                "evaluation_seconds": time.perf_counter() - trained,
-            }
+            line = EpochRecord(
+                self.epoch, train_loss, score.loss, PERPLEXITY, score.perplexity, clock, rate, further=further
+            ).to_line()
             self.run.history.append(line)
-            losses = [line["valid_loss"] for line in self.run.history]
+            losses = [line["dev_loss"] for line in self.run.history]
             if losses[-1] < min(losses[:-1], default=math.inf):
                 self.best_epoch = self.epoch
                 self._save_model()
         self._maybe_average(losses)
         self.save()
         return line
+
+    def _learning_rate(self) -> float:
+        """Return the learning rate of the next epoch."""
+        return float(self.config.learning_rate / 10 ** sum(self.epoch >= epoch for epoch in self.config.lower_after))
 
     def _train(self, bar: tqdm[Any]) -> float:
         """Train one epoch, and return its mean cross-entropy."""
@@ -264,8 +261,8 @@ class _Training:
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         state, start, total = None, 0, 0.0
         lengths = segment_lengths(len(self.tokens), config.bptt, _DRAW if config.vary_length else None)
-        valid = f"{self.run.history[-1]['valid_perplexity']:.2f}" if self.run.history else "-"
-        rate = config.learning_rate / 10 ** sum(self.epoch >= epoch for epoch in config.lower_after)
+        valid = f"{self.run.history[-1]['dev_perplexity']:.2f}" if self.run.history else "-"
+        rate = self._learning_rate()
         penalties = {"activation": config.activation, "slowness": config.slowness}
         for step, length in enumerate(lengths, start=1):
             piece = slice(start, start + length)
@@ -308,7 +305,7 @@ class _Training:
         first = self.corpus.vocabulary.index(END)
         score = evaluate_stream(self.model, valid, batch_size=columns, first=first)
         if not math.isfinite(score.perplexity):
-            raise NotFiniteError(f"not finite: the loss on valid is {score.loss:g} after epoch {self.epoch + 1}.")
+            raise NotFiniteError(f"not finite: the loss on dev is {score.loss:g} after epoch {self.epoch + 1}.")
         return score
 
     def _save_model(self) -> None:
@@ -316,7 +313,7 @@ class _Training:
             "text": self.corpus.name,
             "fingerprint": self.corpus.fingerprint,
             "epoch": self.epoch,
-            "valid_loss": self.run.history[-1]["valid_loss"],
+            "dev_loss": self.run.history[-1]["dev_loss"],
             "averaged": self.mean_weights is not None,
         }
         saved = SavedLanguageModel(self.model, self.corpus.vocabulary, self.config, self.genotype, origin)
@@ -378,9 +375,9 @@ class MeanWeights:
 def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[str, Any]:
     """Evaluate the best model and write the figures, unless that is done already; return the figures."""
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
-    before = run.figures("eval_batch_size", "valid_perplexity")
+    before = run.figures("eval_batch_size", "dev_perplexity", "scored")
     same = before and before["eval_batch_size"] == config.eval_batch_size
-    scored = before and set(parts) <= set(before.get("scored", _EVALUATED))  # older figures are of both
+    scored = before and set(parts) <= set(before["scored"])
     if before and same and scored and run.is_finished(before["epochs"]):
         log.warning(
             "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
@@ -403,18 +400,19 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
         "scored": list(parts),
     }
     started, started_cpu = time.perf_counter(), time.process_time()
-    for part in _EVALUATED:
+    for part in KEYS:
         score = _evaluate(training, model, part, progress) if part in parts else None
-        figures[f"{part}_perplexity"] = score and score.perplexity
-        figures[f"{part}_loss"] = score and score.loss
-        figures[f"{part}_tokens"] = score and score.tokens
-        figures[f"{part}_unknown_share"] = corpus.unknown_shares.get(part)
+        name = KEYS[part]
+        figures[f"{name}_perplexity"] = score and score.perplexity
+        figures[f"{name}_loss"] = score and score.loss
+        figures[f"{name}_tokens"] = score and score.tokens
+        figures[f"{name}_unknown_share"] = corpus.unknown_shares.get(part)
     figures |= {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "rnn_parameters": sum(parameter.numel() for parameter in model.layer.parameters()),
         "seconds_per_epoch": statistics.median(line["seconds"] for line in history),
         "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
-        "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
+        "seconds": sum_seconds(history),
         "evaluation_seconds": time.perf_counter() - started,
         "evaluation_cpu_seconds": time.process_time() - started_cpu,
         "peak_memory_mb": peak_memory_mb(),

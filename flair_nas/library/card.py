@@ -16,32 +16,19 @@ from flair_nas.storage.folders import whole_files
 PICTURE = "genotype.svg"
 CARD = "README.md"
 
-_TEMPLATE = """
+_CARD = """---
+{header}
+---
 # {name}
 
-A recurrent cell{gates} for [Flair](https://github.com/flairNLP/flair)'s taggers and text classifiers, published with
-flair-nas. It is an architecture, {nodes} nodes and the operations between them, without weights: those are learned with
-your tagger.
-
-{cell}
-## How to use it
-
-With flair-nas installed, in the place of `"LSTM"`:
+{about} Made with flair-nas, for [Flair](https://github.com/flairNLP/flair).
 
 ```python
-import flair_nas  # teaches Flair the names of searched cells
-
-tagger = SequenceTagger(..., rnn_type="hf://{repository}")
+import flair_nas  # has to be installed; it teaches Flair the names of searched cells
+{code}
 ```
 
-or `flair-nas tag train --rnn hf://{repository} ...`. As this very file, or an error: `hf://{repository}#sha256={digest}`.
-
-## Where it is from
-
-{origin}
-
-Differences of a few points of F1 between cells are often chance: compare it with an LSTM, and with several seeds.
-"""
+{sections}"""
 
 
 def publish_genotype(genotype: Genotype, out: Path, repository: str, license: str | None) -> list[Path]:
@@ -62,17 +49,14 @@ def publish_genotype(genotype: Genotype, out: Path, repository: str, license: st
     """
     with whole_files(out, CARD) as part:
         genotype = write_genotype(genotype, part)
-        text = _TEMPLATE.format(
-            name=repository.partition("/")[2],
-            repository=repository,
-            gates=" with ESS's inter-cell gates" if genotype.state_gate or genotype.input_gate else "",
-            nodes=len(genotype.nodes),
-            cell=describe_cell(genotype),
-            origin=describe_origin(genotype.origin),
-            digest=hash_file(part / FILE),
-        )
-        tags = ["flair-nas", "neural-architecture-search", "recurrent-neural-network"]
-        write_card(part, text, license=license, tags=tags)
+        gates = " with ESS's inter-cell gates" if genotype.state_gate or genotype.input_gate else ""
+        about = f"A recurrent cell of {len(genotype.nodes)} nodes{gates}, without weights: your tagger learns those. "
+        about += "Compare it with an LSTM over several seeds: differences of a few points are often chance."
+        code = f"""
+tagger = SequenceTagger(..., rnn_type="hf://{repository}")
+# or this very file: rnn_type="hf://{repository}#sha256={hash_file(part / FILE)}\""""
+        tags = ["neural-architecture-search", "recurrent-neural-network"]
+        write_card(part, repository, about, code, describe_genotype(genotype), license=license, tags=tags)
     return [out / FILE, out / PICTURE, out / CARD]
 
 
@@ -86,12 +70,16 @@ def write_genotype(genotype: Genotype, out: Path) -> Genotype:
     return genotype
 
 
-def write_card(out: Path, text: str, *, license: str | None, tags: Sequence[str], **header: Any) -> None:
-    """Write the card of a repository: a text below a header, whose arguments `huggingface_hub.ModelCardData` takes."""
+def write_card(
+    out: Path, repository: str, about: str, code: str, sections: Mapping[str, str], tags: Sequence[str], **header: Any
+) -> None:
+    """Write the card of a repository; `huggingface_hub.ModelCardData` takes tags and header."""
     from huggingface_hub import ModelCardData
 
-    data = ModelCardData(library_name="flair", license=license, tags=["flair", *tags], **header)
-    write_text(out / CARD, f"---\n{data.to_yaml()}\n---\n{text}")
+    data = ModelCardData(library_name="flair", tags=["flair", "flair-nas", *tags], **header)
+    text = "\n".join(f"## {title}\n\n{section}\n" for title, section in sections.items())
+    name = repository.partition("/")[2]
+    write_text(out / CARD, _CARD.format(header=data.to_yaml(), name=name, about=about, code=code, sections=text))
 
 
 def without_folders(value: Any) -> Any:
@@ -121,24 +109,19 @@ def _is_path(text: str) -> bool:
         return False
 
 
-def describe_cell(genotype: Genotype) -> str:
-    """Return a genotype's line, picture and equations in Markdown."""
+def describe_genotype(genotype: Genotype) -> dict[str, str]:
+    """Return the sections of a card on a genotype: its line, picture, equations and provenance in Markdown."""
     from flair_nas.genotype.graph import to_text
 
-    line, equations = genotype.one_line(), to_text(genotype)
-    return f"```text\n{line}\n```\n\n![The cell as a graph]({PICTURE})\n\n```text\n{equations}```\n"
-
-
-def describe_origin(origin: Mapping[str, Any]) -> str:
-    """Return the provenance of a genotype as a list in Markdown."""
-    lines = []
-    for name, value in origin.items():
-        if isinstance(value, Mapping):
-            lines.append(f"- {words_of(name)}:")
-            lines += [f"  - {words_of(key)}: {_to_text(inner)}" for key, inner in value.items()]
-        else:
-            lines.append(f"- {words_of(name)}: {_to_text(value)}")
-    return "\n".join(lines) or "- not told"
+    cell = (
+        f"```text\n{genotype.one_line()}\n```\n\n![The cell as a graph]({PICTURE})\n\n```text\n{to_text(genotype)}```"
+    )
+    lines: list[str] = []
+    for name, value in genotype.origin.items():
+        inner = value if isinstance(value, Mapping) else {}
+        lines.append(f"- {words_of(name)}:" + ("" if inner else f" {_to_text(value)}"))
+        lines += [f"  - {words_of(key)}: {_to_text(item)}" for key, item in inner.items()]
+    return {"The cell": cell, "Where it is from": "\n".join(lines) or "- not told"}
 
 
 def words_of(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import re
 import shlex
@@ -88,27 +87,6 @@ def advised_learning_rate(text: str) -> float:
     if not isinstance(rate, (int, float)) or not 1e-12 <= rate <= 1e6:
         raise FlairNasError(f"{brief(text)}: learning_rate in its origin must be a number above 0, got {brief(rate)}")
     return float(rate)
-
-
-def normalize_description(architecture: str) -> str:
-    """Return a layer's description in the form of this version, to compare it with that of another version.
-
-    Genotypes get the newest format and lose their origin. The initialisation bound is left out, since it does not
-    matter to a run that continues.
-
-    Args:
-        architecture: JSON with a genotype or a kind, the printed form of a module, or the first followed by the second.
-    """
-    try:
-        data, end = json.JSONDecoder().raw_decode(architecture)
-    except ValueError:
-        data, end = None, 0
-    if isinstance(data, dict) and "kind" not in data:
-        nested = "genotype" in data
-        genotype = Genotype.from_dict(data["genotype"] if nested else {"origin": {}, **data})
-        newest = dataclasses.replace(genotype, origin={}).to_dict()
-        architecture = json.dumps({**data, "genotype": newest} if nested else newest) + architecture[end:]
-    return re.sub(r', "?init_range"?(: |=)[^,}\s]+', "", architecture)
 
 
 def warn_of_risks(text: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import NO_NODES, OPERATIONS, Genotype, GenotypeError
 from flair_nas.nn.layers import LAYER_NAMES
-from flair_nas.storage.paths import meant, user_path
+from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
 
 
@@ -67,7 +67,7 @@ def suggest_source(text: str, names: Sequence[str]) -> str:
     if os.sep not in text:
         return did_you_mean(text, names)
     path = user_path(text)
-    return f"there is no genotype.json in the folder {path}. " if path.is_dir() else meant(path)
+    return f"there is no genotype.json in the folder {path}. " if path.is_dir() else ""
 
 
 def is_address(text: str) -> bool:

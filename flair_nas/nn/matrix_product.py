@@ -1,7 +1,7 @@
 """Products of vectors with weights: large ones of float32 on a CPU by oneDNN, on processors where MKL is slow.
 
 PyTorch multiplies float32 with MKL. On AMD's processors since Zen 5, MKL takes kernels of half the width of AVX-512.
-oneDNN, which PyTorch brings as well, is faster there (benchmarks/large_products.py compares the two).
+oneDNN, which PyTorch brings as well, is faster there (benchmarks/speed/large_products.py compares the two).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -214,3 +215,12 @@ def _with_batch(state: Tensor | RecurrentState | None) -> Tensor | RecurrentStat
     if isinstance(state, RecurrentState) and state.hidden.dim() == 2:
         return state.map(lambda tensor: tensor.unsqueeze(1))
     return state
+
+
+def describe_layer(layer: nn.Module) -> str:
+    """Return a text that identifies a layer without its weights and without the provenance of its genotype."""
+    if not isinstance(layer, RecurrentLayer):
+        return str(layer)
+    config = layer.config()
+    config.get("genotype", {}).pop("origin", None)
+    return json.dumps(config)

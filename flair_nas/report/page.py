@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from string import Template
 
+from flair_nas.drawing.curves import load_template
+from flair_nas.drawing.figures import Figure
 from flair_nas.errors import FlairNasError
-from flair_nas.report.figures import Figure, load_template
 from flair_nas.storage.resources import resource_path
 
 MAX_BYTES = 6_000_000

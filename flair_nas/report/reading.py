@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +12,9 @@ from typing import Any
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.run import read_figures
 from flair_nas.settings.resolve import find_command, read_mapping
-from flair_nas.storage.paths import meant, read_file, typed, user_path
+from flair_nas.storage.paths import read_file, typed, user_path
 
 JSON = dict[str, Any]
-
-TABLE = "table.yaml"
-"""File of a folder of `tables run`, besides the ledger."""
 
 _MAX_BYTES = 500_000_000  # of a history
 
@@ -31,7 +27,7 @@ class RunFolder:
         folder: its path.
         name: its name, which no other run of the report has.
         kind: the command that wrote it, such as ``search``.
-        settings: contents of ``config.yaml``; empty without that file.
+        settings: contents of ``config.yaml``.
         histories: lines of each ``history.jsonl`` by its folder: the run's own (an empty name), a seed, a direction.
         figures: contents of ``metrics.json``; empty without that file.
         remarks: a sentence for each file that is damaged, or not there yet.
@@ -40,7 +36,7 @@ class RunFolder:
     folder: Path
     name: str
     kind: str
-    settings: JSON = field(default_factory=dict)
+    settings: JSON
     histories: dict[str, list[JSON]] = field(default_factory=dict)
     figures: JSON = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
@@ -67,22 +63,21 @@ def _find_folder(text: str) -> Path:
     """Return the folder of a run, which may be given by a file in it."""
     path = user_path(text)
     if not path.exists():
-        raise FlairNasError(f"{brief(text)}: there is no such folder; {meant(path)}".rstrip(" ;"))
+        raise FlairNasError(f"{brief(text)}: there is no such folder")
     return path.parent if path.is_file() else path
 
 
 def _read(folder: Path, name: str) -> RunFolder:
-    has_ledger, has_settings = (folder / "ledger.json").exists(), (folder / "config.yaml").exists()
-    kind = "tables run" if has_ledger and (folder / TABLE).exists() else ""
-    kind = kind or (find_command(folder) if has_settings else "")
+    has_settings = (folder / "config.yaml").exists()
+    kind = find_command(folder) if has_settings else ""
     if not kind:
         above = folder.resolve().parent
         hint = f"; its run may be {typed(above)}" if (above / "config.yaml").exists() else ""
         raise FlairNasError(
             f"{folder} holds no run (no {'settings of a run in its' if has_settings else ''} config.yaml){hint}. Give "
-            "the --out folder of search, select, tables run, lm train, charlm train or tag train"
+            "the --out folder of search, select, lm train, charlm train or tag train"
         )
-    run = RunFolder(folder, name, kind, read_mapping(folder / "config.yaml") if has_settings else {})
+    run = RunFolder(folder, name, kind, read_mapping(folder / "config.yaml"))
     for path in sorted([*folder.glob("history.jsonl"), *folder.glob("*/history.jsonl")]):
         part = "" if path.parent == folder else path.parent.name
         run.histories[part] = read_history(path, run.remarks)
@@ -110,12 +105,6 @@ def read_history(path: Path, remarks: list[str]) -> list[JSON]:
         many = f"{len(damaged)} lines of {path.parent.name}/history.jsonl are"
         remarks.append(f"{are or many} damaged, and left out.".capitalize())
     return lines
-
-
-def number(value: object) -> float | None:
-    """Return a value of JSON data if it is a finite number, else None."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
 
 
 def list_settings(settings: JSON) -> list[tuple[str, str]]:

@@ -9,20 +9,15 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
+from flair_nas.drawing.curves import COLOURS, Curve, get_values, list_panels
+from flair_nas.drawing.figures import Detail, Figure, Heat, draw_curves, draw_heat, draw_panel, thin
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.genotype.picture import to_svg
-from flair_nas.report.figures import COLOURS, Curve, Detail, Figure, Heat, draw_curves, draw_heat, thin
 from flair_nas.report.page import Section
-from flair_nas.report.reading import JSON, RunFolder, list_settings, number
+from flair_nas.report.reading import JSON, RunFolder, list_settings
 from flair_nas.report.trainings import begin_section, find_metric, find_title
 
-_PARTS = {"intra": "cell", "inter": "gates"}
-_HEALTH = (
-    ("mad", "MAD of the mixing weights", ("mad", None)),
-    ("drift", "drift of the architecture weights", ("health", "parts", None, "drift")),
-)
-"""Name, title, and keys in a history of curves; None stands for the part."""
 _TABLES = {"cell": "cell", "state_gate": "state gate", "input_gate": "input gate"}
 
 
@@ -41,7 +36,9 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
             section.add("The genotype is not that of the last epoch: the search selected it at its end.")
             section.parts.append(_draw(final))
         _draw_tasks(section, run.history, detail)
-        _draw_health(section, run.history, detail)
+        metric = find_metric(run)
+        panels = list_panels(run.history, metric)[1:] if metric else []  # `compare_runs` draws the metric
+        section.draw(**{panel.y: draw_panel(panel, detail) for panel in panels})
         _add_epochs(section, run, detail)
     names = ("method", "corpus", "date", "flair_nas")
     environment = {name: origin[name] for name in names if name in origin}
@@ -56,26 +53,12 @@ def _draw_tasks(section: Section, history: Sequence[JSON], detail: Detail) -> No
     epochs, tasks = [line["epoch"] for line in history], _get(history[-1], "tasks")
     figures: dict[str, Figure] = {}
     for name, figures_of in (tasks if isinstance(tasks, dict) else {}).items():
-        key = next((key for key in figures_of if key != "valid_loss"), "valid_loss")
-        ys = [number(_get(line, "tasks", name, key)) for line in history]
-        title = f"{name}: {key.removeprefix('valid_')}"
+        key = next((key for key in figures_of if key != "dev_loss"), "dev_loss")
+        ys = get_values(history, "tasks", name, key)
+        title = f"{name}: {key.removeprefix('dev_')}"
         figures[f"task {name}"] = draw_curves([Curve(name, epochs, ys, COLOURS[0])], title, "epoch", title, detail)
     if figures:
         section.draw(**figures)
-
-
-def _draw_health(section: Section, history: Sequence[JSON], detail: Detail) -> None:
-    """Add the curves of MAD and drift, of cell and gates, if the search has them."""
-    epochs, figures = [line["epoch"] for line in history], dict[str, Figure]()
-    for name, title, path in _HEALTH:
-        curves = [
-            Curve(part_name, epochs, ys, colour)
-            for colour, (part, part_name) in zip(COLOURS, _PARTS.items())
-            if any(ys := [number(_get(line, *(key or part for key in path))) for line in history])
-        ]
-        if curves:
-            figures[name] = draw_curves(curves, title, "epoch", title.split()[0], detail)
-    section.draw(**figures)
 
 
 def _get(data: Any, *path: str) -> Any:
@@ -129,10 +112,10 @@ def _parse(line: JSON) -> Genotype | None:
 
 def _describe_epoch(run: RunFolder, line: JSON, before: Genotype | None, now: Genotype | None) -> str:
     """Return a sentence on an epoch: its metric, how clear its choices are, and what changed."""
-    key = find_metric(run)
-    value, clear = number(line.get(key)), number(_get(line, "health", "clear"))
+    metric = find_metric(run)
+    (value,), (clear,) = get_values([line], metric.key if metric else ""), get_values([line], "health", "clear")
     words = [f"Epoch {line['epoch']:,}"]
-    words += [f"{find_title(run, key)} {value:.5g}"] if value is not None else []
+    words += [f"{find_title(run, metric)} {value:.5g}"] if metric and value is not None else []
     words += [f"{clear:.0%} of the choices are clear"] if clear is not None else []
     if now is None:
         words.append("this line has no genotype")

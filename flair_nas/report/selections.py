@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr
 
+from flair_nas.drawing.curves import COLOURS, Curve
+from flair_nas.drawing.figures import Detail, draw_curves, draw_seeds
 from flair_nas.experiments.counts import Counts, unpack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import Estimate, compare
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING, TEXT, Task
-from flair_nas.report.figures import COLOURS, Curve, Detail, draw_curves, draw_seeds
 from flair_nas.report.page import Section, table
 from flair_nas.report.reading import JSON, RunFolder, list_settings
 from flair_nas.runs.duration import duration

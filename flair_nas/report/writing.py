@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from flair_nas.drawing.curves import load_template
+from flair_nas.drawing.figures import Detail, Figure
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.report.figures import Detail, Figure, load_template
 from flair_nas.report.page import MAX_BYTES, Section, load_plotly, to_page
 from flair_nas.report.reading import RunFolder, read_runs
 from flair_nas.report.trainings import compare_runs, describe_training
@@ -20,7 +21,6 @@ _DETAILS = (Detail(1000, 60), Detail(500, 25), Detail(200, 10), Detail(60, 4))
 _SECTIONS = {
     "search": ("searches", "describe_search"),
     "select": ("selections", "describe_selection"),
-    "tables run": ("tables", "describe_table"),
 }
 """Module and function of a section by kind of run; they load what the others do not need."""
 

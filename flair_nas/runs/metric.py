@@ -16,7 +16,7 @@ class Evaluation(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """A prediction without a model: its name in keys of histories and in sentences, and its `Metric.cost` on valid."""
+    """A prediction without a model: its name in keys of histories and in sentences, and its `Metric.cost` on dev."""
 
     key: str
     name: str
@@ -27,17 +27,17 @@ class Guess(NamedTuple):
 class Metric:
     """A metric such as perplexity or F1."""
 
-    name: str  # in the keys of histories: ``valid_NAME``
+    name: str  # in the keys of histories: ``dev_NAME``
     title: str  # in sentences and on axes
     from_loss: Callable[[float], float] | None = None  # from the mean loss; None if the metric needs an evaluation
     higher_is_better: bool = False  # ignored with `from_loss`, where a lower loss is better
     form: str = ".1f"  # of the number
-    scale: str = "linear"  # of the axis of a picture, or ``log``
+    log: bool = False  # pictures have a logarithmic axis
 
     @property
     def key(self) -> str:
         """The key in a history."""
-        return f"valid_{self.name}"
+        return f"dev_{self.name}"
 
     def cost(self, evaluation: Evaluation) -> float:
         """Return a figure that is smaller for a better model: the loss with `from_loss`, else the signed metric."""
@@ -69,3 +69,28 @@ class Metric:
     def format_loss(self, loss: float) -> str:
         """Format a loss, as the metric with `from_loss`."""
         return f"loss {loss:.3f}" if self.from_loss is None else self.shown(self.from_loss(loss))
+
+
+def to_perplexity(loss: float) -> float:
+    """Return e to the loss; infinity if no float is as large."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+def to_bits(loss: float) -> float:
+    """Return a loss in nats in bits."""
+    return loss / math.log(2)
+
+
+PERPLEXITY = Metric("perplexity", "perplexity", to_perplexity, log=True)
+BITS = Metric("bits", "bits per character", to_bits, form=".4f")
+F1 = Metric("f1", "F1", higher_is_better=True, form=".2f")
+ACCURACY = Metric("accuracy", "accuracy", higher_is_better=True, form=".2f")
+"""Metric where each token or text has one label."""
+MEAN_COST = Metric("cost", "mean cost", form=".4f")
+"""Metric of several tasks."""
+
+METRICS = {metric.key: metric for metric in (PERPLEXITY, BITS, F1, ACCURACY, MEAN_COST)}
+"""All metrics, by their key in a history."""

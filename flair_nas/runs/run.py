@@ -81,8 +81,8 @@ class Run(Generic[Config]):
                     f"Give {newest.name} back. {start_over}"
                 )
             return None
-        self.history = state.get("history", [])
         try:
+            self.history = state["history"]
             if [line["epoch"] for line in self.history] != list(range(1, state["epoch"] + 1)):
                 raise ValueError("its history is another one")
             restored = restore(state)
@@ -162,9 +162,9 @@ def _compute_sum(figures: Figures) -> str:
 
 
 def read_figures(path: str | Path) -> Figures:
-    """Read the file that `Run.finish` wrote, or raise ValueError if it has changed; older ones have no checksum."""
+    """Read the file that `Run.finish` wrote, or raise ValueError if it has changed."""
     figures = json.loads(read_file(path, _MAX_BYTES))
-    if not isinstance(figures, dict) or figures.get("sha256", _compute_sum(figures)) != _compute_sum(figures):
+    if not isinstance(figures, dict) or figures.get("sha256") != _compute_sum(figures):
         raise ValueError("it has changed")
     return figures
 

@@ -169,7 +169,7 @@ class Strategy(Protocol):
     def cost(self, history: Sequence[JSON]) -> float | None:
         """Return the cost after some epochs, comparable with that of a guess; None if the two cannot be compared."""
         metric, last = self.objective.metric, history[-1]
-        loss, value = (math.inf if last[key] is None else last[key] for key in ("valid_loss", metric.key))
+        loss, value = (math.inf if last[key] is None else last[key] for key in ("dev_loss", metric.key))
         return metric.cost(Evaluation(loss, value))
 
     def judged_figures(self, history: Sequence[JSON]) -> JSON:

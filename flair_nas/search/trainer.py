@@ -20,6 +20,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.runs.duration import duration
+from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
@@ -177,7 +178,7 @@ class _Search:
         self._save(finished=True)
 
     def _train_epoch(self, epoch: int, steps: int, display: _Display) -> None:
-        started, started_cpu = time.perf_counter(), time.process_time()
+        clock = EpochClock()
         self.objective.restart()
         training = validation = max_norm = 0.0
         num_training = num_validation = 0
@@ -192,7 +193,7 @@ class _Search:
                 validation, num_validation = validation + figures.validation_loss, num_validation + 1
                 mean_validation = validation / num_validation
             display.step(epoch, self.config.epochs, mean_training or 0.0, mean_validation, self.strategy)
-        trained, trained_cpu = time.perf_counter(), time.process_time()
+        clock.add_training()
         if self.reduce is not None:  # each process has seen other columns; batch normalisation keeps their statistics
             self.reduce([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
         loss, value = self.objective.evaluate()
@@ -202,21 +203,17 @@ class _Search:
                 raise NotFiniteError(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         metric = self.objective.metric
-        line: JSON = {
-            "epoch": epoch,
-            "training_loss": mean_training,
+        further: JSON = {
             "architecture_loss": mean_validation,
-            "valid_loss": loss if math.isfinite(loss) else None,
-            metric.key: value if math.isfinite(value) else None,
             **self.objective.figures(),
             **({f"{guess.key}_{metric.name}": metric.from_cost(guess.cost)} if (guess := self.guess) else {}),
             **self.strategy.end_epoch(),
-            "genotype": self.strategy.genotype().one_line(),
             "steps": steps,
-            "seconds": trained - started,
-            "cpu_seconds": trained_cpu - started_cpu,
-            "evaluation_seconds": time.perf_counter() - trained,
         }
+        genotype = self.strategy.genotype().one_line()
+        clock.add_evaluation()
+        record = EpochRecord(epoch, mean_training, loss, metric, value, clock, genotype=genotype, further=further)
+        line = record.to_line()
         self.run.history.append(line)
         self.epoch = epoch
         self._save(finished=False)
@@ -304,7 +301,7 @@ class _Search:
         return {
             "epochs": self.epoch,
             f"supernet_{key}": history[-1][key] if history else None,
-            "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
+            "seconds": sum_seconds(history),
         }
 
     def _judge(self) -> tuple[str, bool]:
@@ -317,7 +314,7 @@ class _Search:
             unlearned = self.objective.unlearned(figures)
             said = [explain_tasks(unlearned, len(tasks)), strategy.verdict(history)]
             return " ".join(filter(None, said[: 1 if len(unlearned) == len(tasks) else 2])), len(unlearned) < len(tasks)
-        losses = [line["training_loss"] for line in history]
+        losses = [line["train_loss"] for line in history]
         failure = explain_failure(
             strategy.cost(history), self.judged_against, metric, losses, strategy.judged_on, strategy.longer
         )
@@ -379,7 +376,7 @@ class _Display:
         seconds = time.perf_counter() - self.started
         left = seconds / max(self.steps_done, 1) * (self.steps - self.steps_done)
         mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
-        loss, valid = line["training_loss"], self.metric.shown(line[self.metric.key])
+        loss, valid = line["train_loss"], self.metric.shown(line[self.metric.key])
         training = "" if loss is None else f"train {self.metric.format_loss(loss)}, "
         (best,) = (line.get(key) for key in self.metric.best(0.0))
         if best is not None:  # the genotype is that of the best candidate, not of the one that trains

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _COMMANDS = {
-    "table": "tables run",
     "budget": "select",
     "strategy": "search",
     "corpus": "tag train",

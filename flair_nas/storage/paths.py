@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
+from flair_nas.errors import FlairNasError, brief, listed
 
 _MANY_BROKEN = 3  # places that are not UTF-8, where none of the text is UTF-8 beyond ASCII
 
@@ -155,32 +155,7 @@ def find_foreign_writer(path: str | Path) -> str:
     return "can be written to by others (mend it with: chmod go-w)" if status.st_mode & 0o022 else ""
 
 
-def meant(path: Path) -> str:
-    """Return a 'did you mean' question for a path that does not exist, or an empty string."""
-    # os.path.exists is False for a name that is too long; Path.exists raises
-    missing = next((part for part in (*reversed(path.parents), path) if not os.path.exists(part)), None)
-    if missing is None:
-        return ""
-    rest = path.relative_to(missing)
-    paths = {name: Path(folder, rest) for name, folder in siblings(missing).items()}
-    near = {name: typed(other) for name, other in paths.items() if os.path.exists(other)}
-    return did_you_mean(missing.name, near, count=2)
-
-
-def no_model(path: Path) -> str:
-    """Return the error message for a path that is neither the folder nor the file of a model."""
-    return f"{path}: there is no such model; {meant(path)}give the folder of a training run, or its model.pt"
-
-
-def check_model(name: str) -> None:
-    """Raise an error if a path of a model does not exist, before libraries are loaded, which takes seconds."""
+def check_model(name: str | Path) -> None:
+    """Raise an error if a path of a model does not exist; the command does so before it loads libraries."""
     if not (path := user_path(name)).exists():
-        raise FlairNasError(no_model(path))
-
-
-def siblings(path: Path) -> dict[str, str]:
-    """Return the paths in the folder of a path, by name."""
-    try:
-        return {other.name: str(path.parent / other.name) for other in sorted(path.parent.iterdir())[:1000]}
-    except OSError:
-        return {}
+        raise FlairNasError(f"{path}: there is no such model; give the folder of a training run, or its model.pt")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,20 +15,10 @@ from flair_nas.settings.fields import (
     setting,
     takes_flair_names,
 )
+from flair_nas.tagging.data.column_rows import ColumnFormat
 
 OF_THE_CORPUS = ("char", "one-hot")
 """Embeddings that are made from the corpus, and know its words alone."""
-
-
-def is_delimiter(text: str) -> str:
-    """Return what is wrong with a text as the delimiter of columns, or an empty text."""
-    if len(text) < 2:
-        return ""
-    try:
-        pattern = re.compile(text)
-    except re.error as error:
-        return f"must be a regular expression ({error})"
-    return "must match no empty text and have no groups but (?:...)" if pattern.match("") or pattern.groups else ""
 
 
 def all_different(values: list[Any]) -> str:
@@ -38,19 +27,16 @@ def all_different(values: list[Any]) -> str:
 
 
 @dataclass
-class CorpusSettings:
-    """Settings that name a corpus, and describe the layout of its files; older runs have Flair's layout."""
-
+class _CorpusName:
     corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
     label_type: str | None = setting(None, "label to predict (the corpus's own: ner, or np for conll_2000)")
     columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
-    delimiter: str | None = setting(
-        None, "a character or regular expression that separates columns (tabs if each row has one, else blanks)",
-        check=is_delimiter, flair="column_delimiter", before=r"\s+",
-    )  # fmt: skip
-    comment: str | None = setting(
-        None, "beginning of rows that are comments (# in rows that are no words)", flair="comment_symbol", before="# "
-    )
+
+
+@dataclass
+class CorpusSettings(ColumnFormat, _CorpusName):
+    """Settings that name a corpus, and describe the format of its files."""
+
     data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import statistics
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.library.layer_spec import normalize_description
-from flair_nas.nn.recurrent_layer import RecurrentLayer
+from flair_nas.nn.recurrent_layer import describe_layer
+from flair_nas.runs.epoch_record import EpochClock, EpochRecord
+from flair_nas.runs.metric import F1
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
@@ -28,7 +28,6 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
 from flair_nas.tagging.data.frozen_embeddings import frozen_members
 from flair_nas.tagging.evaluation import TaggerEvaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
-from flair_nas.tagging.registration import describe_rnn
 
 log = logging.getLogger("flair_nas")
 
@@ -59,10 +58,10 @@ class EpochPlugin(TrainerPlugin):
         """
         path = self.run.checkpoints.newest
         check_same_corpus(path, state["corpus_sha256"], self.tagging_corpus)
-        if state.get("seed", self.seed) != self.seed:  # older checkpoints have none
+        if state["seed"] != self.seed:
             raise FlairNasError(f"{path}: this checkpoint is of seed {state['seed']}, not {self.seed}; give it back")
         self._check_embeddings(path, state["model"])
-        if normalize_description(state["architecture"]) != _architecture(self.tagger):
+        if state["architecture"] != describe_layer(self.tagger.rnn):
             raise FlairNasError(
                 f"{path}: {self.config.rnn} stood for another architecture when this run began "
                 f"({state['architecture']}); choose another folder, or give back the genotype file"
@@ -96,7 +95,7 @@ class EpochPlugin(TrainerPlugin):
                 "best": list(self.best),
                 "exhausted": self.exhausted,
                 "corpus_sha256": self.tagging_corpus.sha256,
-                "architecture": _architecture(self.tagger),
+                "architecture": describe_layer(self.tagger.rnn),
                 "model": self.tagger.state_dict(),
                 "optimizer": self.trainer.optimizer.state_dict(),
                 "scheduler": self._scheduler_state(),
@@ -135,8 +134,8 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def before_training_epoch(self, epoch: int, **_: Any) -> None:
-        """Start the clocks."""
-        self.started, self.started_cpu = time.perf_counter(), time.process_time()
+        """Start the clock."""
+        self.clock = EpochClock()
         self.losses: list[float] = []
         self.bar.set_description(f"seed {self.seed}, epoch {epoch}/{self.config.epochs}")
 
@@ -168,21 +167,13 @@ class EpochPlugin(TrainerPlugin):
     @TrainerPlugin.hook
     def after_evaluation(self, epoch: int, **_: Any) -> None:
         """Evaluate on dev, keep the best model, anneal, and write history and checkpoint."""
-        trained, trained_cpu = time.perf_counter(), time.process_time()
+        self.clock.add_training()
         evaluation = self._evaluate_dev(epoch)
+        self.clock.add_evaluation()
         train_loss = statistics.mean(self.losses) if self.losses else None
-        self.run.history.append(
-            {
-                "epoch": epoch,
-                "train_loss": train_loss,
-                "dev_f1": evaluation.f1,
-                "dev_loss": evaluation.loss,
-                "learning_rate": self.trainer.optimizer.param_groups[0]["lr"],
-                "seconds": trained - self.started,
-                "cpu_seconds": trained_cpu - self.started_cpu,
-                "evaluation_seconds": time.perf_counter() - trained,
-            }
-        )
+        rate = self.trainer.optimizer.param_groups[0]["lr"]
+        record = EpochRecord(epoch, train_loss, evaluation.loss, F1, evaluation.f1, self.clock, learning_rate=rate)
+        self.run.history.append(record.to_line())
         self.epoch = epoch
         score = (evaluation.f1, -evaluation.loss)
         if score > self.best or self.config.train_with_dev:
@@ -197,7 +188,7 @@ class EpochPlugin(TrainerPlugin):
         self.save()
         self._tell(
             f"seed {self.seed}, epoch {epoch} of {self.config.epochs}: loss {train_loss or 0:.4f}, "
-            f"dev {evaluation.f1:.2f}, {trained - self.started:.1f} s"
+            f"dev {evaluation.f1:.2f}, {self.clock.seconds:.1f} s"
         )
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
@@ -248,13 +239,6 @@ def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
             f"{path}: the corpus {corpus.name} has changed since this run began, so its figures would be of two "
             "corpora; choose another folder, or give back the files"
         )
-
-
-def _architecture(tagger: SequenceTagger) -> str:
-    """Return a text that identifies the recurrent layer; its genotype file may change between a stop and a resume."""
-    if not isinstance(tagger.rnn, RecurrentLayer):
-        return str(tagger.rnn)
-    return normalize_description(describe_rnn(tagger.rnn))
 
 
 def _are_equal(one: Tensor, other: Tensor) -> bool:

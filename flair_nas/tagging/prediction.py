@@ -21,7 +21,7 @@ from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runtime.vectors import mix_up
 from flair_nas.runtime.words import check_characters, split_words
 from flair_nas.settings.resolve import UnknownSettingsError, explain_other_run, find_command, read_run_settings
-from flair_nas.storage.paths import no_model, typed, user_path
+from flair_nas.storage.paths import check_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.frozen_embeddings import is_long, members_of
 from flair_nas.tagging.evaluation import check_is_tagger, tags_of
@@ -59,8 +59,7 @@ def load_tagger(path: str | Path) -> SequenceTagger:
         if not (path / "model.pt").exists():
             raise FlairNasError(f"{path}: no model.pt in this folder; {_describe_missing(path)}")
         path = path / "model.pt"
-    if not path.is_file():
-        raise FlairNasError(no_model(path))
+    check_model(path)
     try:
         if zipfile.is_zipfile(path):  # Flair's oldest taggers are not, and have no checksums
             verify_checksums(path)

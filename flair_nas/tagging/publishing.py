@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, as_markdown
-from flair_nas.library.card import (
-    CARD,
-    PICTURE,
-    describe_cell,
-    describe_origin,
-    without_folders,
-    write_card,
-    write_genotype,
-)
+from flair_nas.library.card import CARD, PICTURE, describe_genotype, without_folders, write_card, write_genotype
 from flair_nas.library.downloads import FILE
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.nn.searched_rnn import SearchedRNN
@@ -45,42 +37,15 @@ PICKLE = "pytorch_model.bin"
 _LOCAL_NAME = re.compile(r"(\d+-)?(/.*)")
 """A name of embeddings with the path that they were read from, in a stack after their number."""
 
-_FILES = (PICKLE, WEIGHTS, CONFIG, FILE, PICTURE, CARD)
-
-_TEMPLATE = """
-# {name}
-
-A sequence tagger for [Flair](https://github.com/flairNLP/flair), trained by flair-nas on {corpus}; its recurrent
-layer is `{config.rnn}`.
-
-```python
-import flair_nas  # has to be installed, as Flair does not know the layer by itself
-from flair.data import Sentence
+_CODE = """from flair.data import Sentence
 from flair.models import SequenceTagger
 
-tagger = SequenceTagger.load("{repository}")
+tagger = SequenceTagger.load("{}")
 sentence = Sentence("A sentence to tag.")
 tagger.predict(sentence)
-print(sentence.to_tagged_string())
-```
+print(sentence.to_tagged_string())"""
 
-`SequenceTagger.load` reads a pickle, which can run code: load it only if you trust its author. {data}
-
-## Figures
-
-| seed | dev | test | best epoch |
-| --- | --- | --- | --- |
-{rows}
-
-{metric} in percent, counted by seqeval. {metrics[parameters]:,} trained parameters, {metrics[rnn_parameters]:,} of
-them in the recurrent layer. {chance}
-
-{cell}
-## Settings
-
-```yaml
-{settings}```
-"""
+_FILES = (PICKLE, WEIGHTS, CONFIG, FILE, PICTURE, CARD)
 
 
 def publish_tagger(
@@ -116,16 +81,13 @@ def publish_tagger(
         folders = local | _cut_paths(tagger)
         with whole_file(part / PICKLE) as temporary:
             tagger.save(temporary)
-        fault = ""
+        fault, cell = "", dict[str, str]()
         try:
             write_safe(tagger, part)
         except NotDataError as error:
             fault = str(error)
-        cell = ""
         if isinstance(layer := getattr(tagger, "rnn", None), SearchedRNN):
-            genotype = write_genotype(layer.genotype, part)
-            origin = describe_origin(genotype.origin)
-            cell = f"## The cell\n\n{describe_cell(genotype)}\nWhere it is from:\n\n{origin}\n"
+            cell = describe_genotype(write_genotype(layer.genotype, part))
         _write_card(part, config, metrics, repository, cell, fault, license=license, language=language)
         _check_paths(part, folders)
         names = [name for name in _FILES if (part / name).exists()]
@@ -156,33 +118,30 @@ def _cut_paths(tagger: SequenceTagger) -> set[str]:
 
 
 def _check_paths(out: Path, folders: Collection[str]) -> None:
-    """Refuse to publish files that name a folder of this machine."""
+    """Refuse to publish files that name a folder of this machine, outside the bytes of tensors."""
     for file in out.iterdir():
-        content = _read_names(file)
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                content = b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".pkl"))
+        else:
+            content = b"" if file.name == WEIGHTS else file.read_bytes()
         if names := [folder for folder in folders if folder != "/" and f"{folder}/".encode() in content]:
             raise FlairNasError(
                 f"{file.name} would show {names[0]} to everybody; train the tagger with embeddings by relative paths"
             )
 
 
-def _read_names(file: Path) -> bytes:
-    """Return the bytes of a file that can hold names: all but those of tensors."""
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            return b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".pkl"))
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little") if file.name == WEIGHTS else -1
-        if length < 0:
-            stream.seek(0)
-        return stream.read(length)
-
-
 def _write_card(
-    out: Path, config: TaggerConfig, metrics: Mapping[str, Any], repository: str, cell: str, fault: str, **header: Any
+    out: Path,
+    config: TaggerConfig,
+    metrics: Mapping[str, Any],
+    repository: str,
+    cell: Mapping[str, str],
+    fault: str,
+    **header: Any,
 ) -> None:
     from huggingface_hub import EvalResult
 
-    name = repository.partition("/")[2]
     corpus = config.corpus if config.corpus in NAMES else Path(config.corpus).resolve().name  # without private paths
     rnn, embeddings = without_folders(config.rnn), without_folders(config.embeddings)
     config = dataclasses.replace(config, corpus=corpus, rnn=rnn, embeddings=embeddings, data_root=None)
@@ -194,25 +153,24 @@ def _write_card(
         for part in ("dev", "test")
         if (value := best[f"{part}_f1"]) is not None
     ]
-    data = f'Without running code of a pickle: `flair_nas.load_tagger("hf://{repository}")` reads `{WEIGHTS}`.'
-    text = _TEMPLATE.format(
-        name=name,
-        repository=repository,
-        corpus=as_markdown(corpus),
-        config=config,
-        metrics=metrics,
-        metric=metric,
-        data=f"It is a pickle alone, as its embeddings cannot be written as data ({fault})." if fault else data,
-        rows="\n".join(_row(result, result is best) for result in metrics["seeds"]),
-        chance="One seed: differences of several points are chance." if len(metrics["seeds"]) == 1 else "",
-        cell=cell,
-        settings=to_yaml(config),
-    )
-    tags = ["flair-nas", "token-classification", "sequence-tagger-model"]
-    write_card(out, text, tags=tags, model_name=name, eval_results=results, **header)
+    about = f"A sequence tagger, trained on {as_markdown(corpus)}, with the recurrent layer `{rnn}`. "
+    about += "The code below reads a pickle, which can run code: load it only if you trust its author. "
+    if fault:
+        about += f"It is a pickle alone, as its embeddings cannot be written as data ({fault})."
+    else:
+        about += f'Without a pickle: `flair_nas.load_tagger("hf://{repository}")` reads `{WEIGHTS}`.'
+    figures = f"""| seed | dev | test | best epoch |
+| --- | --- | --- | --- |
+{"".join(_row(result, result is best) for result in metrics["seeds"])}
+{metric} in percent, counted by seqeval. {metrics["parameters"]:,} trained parameters, {metrics["rnn_parameters"]:,} of
+them in the recurrent layer. Differences of several points between single seeds are chance."""
+    sections = {"Figures": figures, **cell, "Settings": f"```yaml\n{to_yaml(config)}```"}
+    header |= {"model_name": repository.partition("/")[2], "eval_results": results}
+    tags = ["token-classification", "sequence-tagger-model"]
+    write_card(out, repository, about, _CODE.format(repository), sections, tags, **header)
 
 
 def _row(result: Mapping[str, Any], is_best: bool) -> str:
     dev, test = ("-" if value is None else f"{value:.2f}" for value in (result["dev_f1"], result["test_f1"]))
     seed = f"{result['seed']}{' (this model)' if is_best else ''}"
-    return f"| {seed} | {dev} | {test} | {result['best_epoch']} of {result['epochs']} |"
+    return f"| {seed} | {dev} | {test} | {result['best_epoch']} of {result['epochs']} |\n"

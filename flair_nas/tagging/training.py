@@ -37,8 +37,7 @@ from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.data.column_files import parse_columns
-from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, load_corpus, sentences_of
+from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, load_corpus_of, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import keep_frozen
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
@@ -122,18 +121,6 @@ def _with_learning_rate(config: TaggerConfig, out: Path) -> TaggerConfig:
     rate = advised_learning_rate(config.rnn)
     log.info("learning rate %g, as advised for %s (--learning-rate sets another)", rate, brief(config.rnn))
     return dataclasses.replace(config, learning_rate=rate)
-
-
-def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
-    """Return the corpus that the settings name."""
-    return load_corpus(
-        config.corpus,
-        label_type=config.label_type,
-        columns=parse_columns(config.columns) if config.columns else None,
-        delimiter=config.delimiter,
-        comment=config.comment,
-        data_root=config.data_root,
-    )
 
 
 def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
@@ -245,10 +232,10 @@ def _read_result(
     run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str]
 ) -> dict[str, Any] | None:
     """Return the result of a seed that is done, or None if it is not, or if more epochs or parts are asked for."""
-    result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted")
+    result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted", "scored")
     if result is None or result["seed"] != seed:  # the checkpoint restores damaged figures
         return None
-    if not set(parts) <= set(result.get("scored", ("dev", "test"))):
+    if not set(parts) <= set(result["scored"]):
         return None
     check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None

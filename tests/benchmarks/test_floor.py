@@ -1,18 +1,14 @@
-"""The products of `benchmarks/product_floor.py`: all that the cell needs, no more, and done right in every form."""
+"""The products of `benchmarks/speed/product_floor.py`: all that the cell needs, in every form."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks.speed import product_floor as floor
 from flair_nas import Genotype, load_genotype
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import product_floor as floor
 
 GENOTYPES = {
     "darts-v2": load_genotype("darts-v2"),

@@ -1,4 +1,4 @@
-"""`benchmarks/on_gpu.py` at toy size on the CPU."""
+"""`benchmarks/speed/on_gpu.py` at toy size on the CPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import on_gpu
+from benchmarks.speed import on_gpu
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +59,6 @@ def test_what_has_its_line_is_not_done_again_and_what_failed_is(
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    command = [sys.executable, on_gpu.__file__, "--out", str(tmp_path / "out.jsonl")]
+    command = [sys.executable, "-m", "benchmarks.speed.on_gpu", "--out", str(tmp_path / "out.jsonl")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and "there is no GPU here; --device cpu --toy" in done.stderr

@@ -248,14 +248,14 @@ def test_the_figures_of_an_epoch_are_those_of_its_best_split(text: str, tmp_path
     with mock.patch.object(training, "evaluate_columns", lambda *_: next(losses)):
         figures = train(text, tmp_path / "run", epochs=2)["forward"]
     lines = [json.loads(line) for line in (tmp_path / "run/forward/history.jsonl").read_text().splitlines()]
-    assert [line["valid_loss"] for line in lines] == [1.0, 4.0] and figures["best_epoch"] == 1
+    assert [line["dev_loss"] for line in lines] == [1.0, 4.0] and figures["best_epoch"] == 1
 
 
 def test_a_model_worse_than_a_guess_is_told(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train(text, tmp_path / "run", epochs=1)
     assert "learned nothing" not in caplog.text
     train(text, tmp_path / "other", epochs=1, learning_rate=1e5)
-    assert "bits per character on valid, worse than a guess among" in caplog.text
+    assert "bits per character on dev, worse than a guess among" in caplog.text
 
 
 def test_a_dictionary_that_lacks_characters_of_any_part_is_refused_at_once(text: str, tmp_path: Path) -> None:

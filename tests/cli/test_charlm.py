@@ -31,7 +31,7 @@ def test_train_evaluate_and_estimate(
     model = out / "forward" / "model.pt"
     assert f'next: FlairEmbeddings("{model}"), or --embeddings flair:{model}' in said
     assert main(["charlm", "train", "-q", "--resume", str(out), "--epochs=2", "--direction=both"]) == 0
-    assert capsys.readouterr().out.count("epochs: 2, best on valid: 2") == 2
+    assert capsys.readouterr().out.count("epochs: 2, best on dev: 2") == 2
 
     weights = str(out / "backward" / "model.safetensors")
     assert main(["charlm", "evaluate", "--model", weights, "--text", text, "--batch-size=4", "--json"]) == 0

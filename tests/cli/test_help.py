@@ -34,7 +34,7 @@ print("\\n" + json.dumps([code, loaded]), file=sys.stderr)
 """
 
 VERBS = (
-    *("search", "select", "lm train", "lm compare", "tag train", "tag predict", "tables run", "report"),
+    *("search", "select", "lm train", "tag train", "tag predict", "report"),
     *("genotypes list", "convert"),
 )
 
@@ -67,7 +67,7 @@ def test_help_of_the_command_names_its_verbs_and_loads_nothing_heavy() -> None:
     assert (ended.code, ended.loaded) == (0, [])
     assert ended.output.startswith("usage: flair-nas ") and "exit codes: 0 done" in ended.output
     assert "find them on text" in ended.output and all(
-        re.search(rf"\n    {verb}\s", ended.output) for verb in ("search", "select", "lm", "tag", "tables", "genotypes")
+        re.search(rf"\n    {verb}\s", ended.output) for verb in ("search", "select", "lm", "tag", "genotypes")
     )
 
 
@@ -103,10 +103,10 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         (
             ["tga"],
-            "unknown: 'tga'; did you mean tag? there are search, forgetting, select, convert, tag, lm, charlm, tables, "
-            "report, genotypes;",
+            "unknown: 'tga'; did you mean tag? there are search, forgetting, select, convert, tag, lm, charlm, report, "
+            "genotypes;",
         ),
-        (["tag", "trian"], "did you mean train? there are train, evaluate, predict, bench, export, publish;"),
+        (["tag", "trian"], "did you mean train? there are train, evaluate, predict, export, publish;"),
         ([], "VERB"),
         (["tag"], "ACTION"),
     ],
@@ -166,7 +166,6 @@ print(json.dumps([*steps, loaded()]))
         (["tag", "train"], ["presets/tagging"]),
         (["lm", "train"], ["presets/language_model"]),
         (["select"], ["presets/tagging", "presets/language_model"]),
-        (["tables", "run"], ["tables"]),
     ],
 )
 def test_presets_are_listed_with_size_and_time(
@@ -198,7 +197,6 @@ REFUSED = {
     "charlm evaluate --text demo --model NEW": "there is no such file of a character model",
     "lm train --text demo --out FULL": "is not empty, and holds no run to go on with",
     "lm evaluate --text demo --model NEW": "there is no such model",
-    "tables run wnut-small --out FULL": "is not empty, and holds no table to go on with",
     "search --preset i-darts-small --device gpu --out NEW": "device must be cpu, cuda or cuda:N, got 'gpu'",
 }
 

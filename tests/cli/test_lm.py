@@ -10,13 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flair_nas import (
-    LanguageModelConfig,
-    compare_language_models,
-    evaluate_language_model,
-    load_language_model,
-    train_language_model,
-)
+from flair_nas import LanguageModelConfig, evaluate_language_model, load_language_model, train_language_model
 from flair_nas.cli import main
 from flair_nas.settings.resolve import read_settings
 
@@ -55,10 +49,10 @@ def test_train_prints_what_it_wrote_and_the_next_command(text, tmp_path, capsys)
     printed = capsys.readouterr()
     metrics = json.loads((out / "metrics.json").read_text())
     assert (
-        f"valid perplexity: {metrics['valid_perplexity']:.2f} ({metrics['valid_tokens']:,} tokens, 0.0 % of the words "
+        f"dev perplexity: {metrics['dev_perplexity']:.2f} ({metrics['dev_tokens']:,} tokens, 0.0 % of the words "
         "<unk>)" in printed.out
     )
-    assert metrics["valid_unknown_share"] == metrics["test_unknown_share"] == 0
+    assert metrics["dev_unknown_share"] == metrics["test_unknown_share"] == 0
     assert "stands for" not in printed.err  # where there are none
     assert f"test perplexity: {metrics['test_perplexity']:.2f} (" in printed.out
     assert f"{metrics['parameters']:,} parameters, {metrics['rnn_parameters']:,} of them" in printed.out
@@ -148,27 +142,7 @@ def test_without_a_test_part_valid_is_taken_and_said(text, runs, tmp_path, capsy
     assert main(["lm", "evaluate", "--model", runs[0], "--text", str(folder)]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("valid perplexity: ") and "has no test part; valid is used" in said.err
-    assert main(["lm", "compare", runs[0], runs[1], "--text", str(folder), "--top", "1"]) == 0
-    assert "has no test part; valid is used" in capsys.readouterr().err
     assert main(["lm", "evaluate", "--model", runs[0], "--text", str(folder), "--part", "test"]) == 2
-
-
-def test_compare_lists_words_as_tables_and_as_json(text, runs, capsys) -> None:
-    found = compare_language_models(*runs, text)
-    assert main(["lm", "compare", *runs, "--text", text, "--top", "3"]) == 0
-    printed = capsys.readouterr().out
-    models, figures, *_ = printed.splitlines()
-    assert models == f"A = {runs[0]}, B = {runs[1]}, on {text}"
-    assert figures.startswith(f"{found.tokens:,} tokens: perplexity ")
-    assert f"B - A {found.difference:+.4f}; 0.0 % of the tokens <unk>" in figures
-    for title, words in (("better in B", found.improved(3)), ("worse in B", found.worsened(3)),
-                         ("most frequent", found.frequent(3))):  # fmt: skip
-        table = printed.split(f"\n{title} ")[1].split("\n\n")[0].splitlines()[1:]
-        rows = [(row.split()[0], row.split()[1], *row.split()[-2:]) for row in table]
-        expected = [(w.word, f"{w.difference:+.3f}", str(w.occurrences), str(w.train_count)) for w in words]
-        assert rows == expected and rows
-    assert main(["lm", "compare", *runs, "--text", text, "--top", "2", "--min-occurrences", "5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == found.to_dict(2, 5)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +153,9 @@ def test_compare_lists_words_as_tables_and_as_json(text, runs, capsys) -> None:
         (["evaluate", "--model", "{0}", "--text", "{text}", "--batch-size", "0"], "--batch-size must be at least 1"),
         (["evaluate", "--model", "{0}", "--text", "{text}", "--batch-size", "999"], "too few for an evaluation batch"),
         (["evaluate", "--model", "{0}", "--text", "{text}", "--device", "tpu0"], "device must be cpu, cuda or cuda:N"),
-        (["compare", "{0}", "nowhere", "--text", "{text}"], "there is no such model"),
-        (["compare", "{0}", "{1}", "--text", "{text}", "--top", "0"], "--top must be at least 1"),
     ],
 )
-def test_bad_arguments_of_evaluate_and_compare_exit_with_2(text, runs, capsys, arguments, message) -> None:
+def test_bad_arguments_of_evaluate_exit_with_2(text, runs, capsys, arguments, message) -> None:
     assert main(["lm", *(argument.format(*runs, text=text) for argument in arguments)]) == 2
     assert message in capsys.readouterr().err
 
@@ -192,12 +164,10 @@ def test_bits_per_character_are_printed_for_characters(tmp_path, capsys) -> None
     settings = ["--unit", "char", "--hidden-size", "8", "--epochs", "1", "--batch-size", "4", "--dropout", "0"]
     assert main(["lm", "train", "-q", "--text", "demo", *settings, "--out", str(tmp_path / "run")]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    bits = f"{math.log2(metrics['valid_perplexity']):.3f} bits per character"
-    assert f"{bits} ({metrics['valid_tokens']:,} tokens, 0.0 % of the characters <unk>" in capsys.readouterr().out
+    bits = f"{math.log2(metrics['dev_perplexity']):.3f} bits per character"
+    assert f"{bits} ({metrics['dev_tokens']:,} tokens, 0.0 % of the characters <unk>" in capsys.readouterr().out
     assert main(["lm", "evaluate", "--model", str(tmp_path / "run"), "--text", "demo", "--part", "valid"]) == 0
     assert bits in capsys.readouterr().out
-    assert main(["lm", "compare", *[str(tmp_path / "run")] * 2, "--text", "demo", "--part", "valid"]) == 0
-    assert "\n' ' " in capsys.readouterr().out  # the blank can be seen
     cutoffs = ["--adaptive-cutoffs", "10", "--out", str(tmp_path / "other")]
     assert main(["lm", "train", "-q", "--text", "demo", "--unit", "char", *cutoffs]) == 2
     assert "adaptive_cutoffs are for the many types of words" in capsys.readouterr().err

@@ -1,46 +1,21 @@
-"""Charts of searches and of tables: they show what the figures say."""
+"""Charts of searches and selections: they show what the figures say."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from flair_nas.drawing.charts import Point, deviation_curves, draw_comparison, draw_progress, draw_seconds, find_front
-from flair_nas.language_model.perplexity import PERPLEXITY
-
-PANELS = {
-    "tags, test F1": {"LSTM": [28.2, 29.9, 30.1], "cell": [32.0, 33.0], "one seed": [31.0], "not run": []},
-    "text, valid perplexity": {"LSTM": [58.0]},
-}
+from flair_nas.drawing.charts import Point, draw_progress, draw_seconds, find_front
+from flair_nas.drawing.curves import COLOURS, Curve, list_deviations
+from flair_nas.runs.metric import PERPLEXITY
 
 
 def words_in(path: Path) -> list[str]:
     root = ElementTree.parse(path).getroot()
     return [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
-
-
-def test_layers_are_named_with_how_many_seeds_they_have(tmp_path: Path) -> None:
-    for name in ("one.svg", "two.svg"):
-        draw_comparison(PANELS, tmp_path / name)
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-    words = words_in(tmp_path / "one.svg")
-    assert [word for word in words if "(" in word] == ["LSTM (3)", "cell (2)", "one seed (1)", "LSTM (1)"]
-    assert set(PANELS) <= set(words)
-
-
-def test_each_seed_and_each_mean_is_a_mark(tmp_path: Path) -> None:
-    draw_comparison({"tags": PANELS["tags, test F1"]}, tmp_path / "table.svg")
-    marks = re.findall(r'<use [^>]*style="fill: (#\w+)', (tmp_path / "table.svg").read_text())
-    assert marks.count("#777777") == 6 and marks.count("#0072b2") >= 3
-
-
-def test_a_table_of_which_nothing_is_run_is_an_empty_picture(tmp_path: Path) -> None:
-    draw_comparison({"tags": {"LSTM": []}}, tmp_path / "table.svg")
-    assert words_in(tmp_path / "table.svg") == []
 
 
 POINTS = [Point("fast", 1.0, 30.0), Point("LSTM", 3.0, 31.0, True), Point("best", 2.0, 34.0), Point("slow", 2.5, 33.0)]
@@ -64,7 +39,7 @@ def history(*perplexities: float | None, parts: tuple[str, ...] = ("intra",)) ->
         {
             "epoch": epoch,
             "steps": 10,
-            "valid_perplexity": perplexity,
+            "dev_perplexity": perplexity,
             "mad": {part: 0.1 * epoch for part in parts},
             "mad_curve": [{"step": step, **{part: 0.1 * epoch for part in parts}} for step in (5, 10)],
         }
@@ -73,15 +48,16 @@ def history(*perplexities: float | None, parts: tuple[str, ...] = ("intra",)) ->
 
 
 def test_the_curves_are_those_of_the_history_in_epochs() -> None:
-    assert deviation_curves(history(300.0, 200.0)) == {"intra": ([0.5, 1.0, 1.5, 2.0], [0.1, 0.1, 0.2, 0.2])}
-    assert deviation_curves([{"epoch": 1, "valid_perplexity": 3.0, "steps": 4}]) == {}
+    expected = Curve("cell", [0.5, 1.0, 1.5, 2.0], [0.1, 0.1, 0.2, 0.2], COLOURS[0])
+    assert list_deviations(history(300.0, 200.0)) == [expected]
+    assert list_deviations([{"epoch": 1, "dev_perplexity": 3.0, "steps": 4}]) == []
 
 
 @pytest.mark.slow
 def test_the_picture_of_a_search_names_its_parts(tmp_path: Path) -> None:
     draw_progress(history(400.0, None, 250.0, parts=("intra", "inter")), tmp_path / "a.svg", PERPLEXITY)
     words = " ".join("".join(ElementTree.parse(tmp_path / "a.svg").getroot().itertext()).split())
-    for shown in ("intra", "inter", "valid perplexity of the supernet", "MAD of the mixing weights"):
+    for shown in ("cell", "gates", "perplexity on dev", "MAD of the mixing weights"):
         assert shown in words
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
 

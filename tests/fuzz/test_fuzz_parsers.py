@@ -510,7 +510,6 @@ COMMANDS: dict[str, Callable[[str], list[str]]] = {
     "lm train --resume": lambda name: ["lm", "train", f"--resume={name}"],
     "lm evaluate --model": lambda name: ["lm", "evaluate", f"--model={name}", "--text", "demo"],
     "lm evaluate --text": lambda name: ["lm", "evaluate", "--model", MODEL, f"--text={name}"],
-    "lm compare": lambda name: ["lm", "compare", MODEL, "--text", "demo", "--", name],
 }
 
 
@@ -563,12 +562,11 @@ def using_commands(draw: st.DrawFn) -> list[str]:
                 ["tag", "evaluate", "--model", TAGGER, "--file", str(SAVED / "corpus" / "test.txt")],
                 ["tag", "predict", "--model", TAGGER],
                 ["lm", "evaluate", "--model", MODEL, "--text", str(SAVED / "text")],
-                ["lm", "compare", MODEL, str(SAVED / "lm-lstm"), "--text", str(SAVED / "text")],
             ]
         )
     )
     flags = ["part", "label-type", "columns", "data-root", "predictions", "batch-size", "json", "device", "format",
-             "tokenized", "top", "min-occurrences", "quiet", "verbose"]  # fmt: skip
+             "tokenized", "by-sentence", "quiet", "verbose"]  # fmt: skip
     words = [
         part
         for flag in draw(st.lists(st.sampled_from(flags), max_size=3))

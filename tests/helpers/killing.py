@@ -1,6 +1,7 @@
 """Runs that are killed at random moments and resumed, and what they leave behind, compared to the bit.
 
-What tests and `benchmarks/kill_and_resume.py` share. A run is a search, unless another function is given that runs one.
+What tests and `benchmarks/robustness/kill_and_resume.py` share. A run is a search, unless another function is given
+that runs one.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.language_model.saved import encode_text, load_language_model
 from flair_nas.language_model.text.corpus import END, load_text
-from flair_nas.language_model.training import MeanWeights, stops_improving, train_language_model
+from flair_nas.language_model.training import KEYS, MeanWeights, stops_improving, train_language_model
 from flair_nas.runs.run import RunStopped
 from flair_nas.settings.resolve import load_preset, preset_names, resolve
 
@@ -72,14 +72,14 @@ def test_a_run_learns_and_leaves_everything_behind(text: str, tmp_path: Path, rn
     assert json.loads((out / "metrics.json").read_text()) == metrics
     history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in history] == [1, 2, 3, 4, 5, 6, 7, 8]
-    losses = [line["valid_loss"] for line in history]
+    losses = [line["dev_loss"] for line in history]
     assert metrics["best_epoch"] == losses.index(min(losses)) + 1
     vocabulary = len(load_text(text).vocabulary)
     assert metrics["vocabulary"] == vocabulary
-    assert vocabulary == 20 and max(metrics["valid_perplexity"], metrics["test_perplexity"]) < 15
+    assert vocabulary == 20 and max(metrics["dev_perplexity"], metrics["test_perplexity"]) < 15
     assert history[metrics["best_epoch"] - 1]["train_loss"] < history[0]["train_loss"]
     assert metrics["seconds_per_epoch"] > 0 and metrics["cpu_seconds_per_epoch"] > 0 and metrics["peak_memory_mb"] > 10
-    assert all(math.isclose(line["valid_perplexity"], math.exp(line["valid_loss"])) for line in history)
+    assert all(math.isclose(line["dev_perplexity"], math.exp(line["dev_loss"])) for line in history)
 
     saved = load_language_model(out)
     assert saved.config == config and not saved.model.training
@@ -92,8 +92,8 @@ def test_a_run_learns_and_leaves_everything_behind(text: str, tmp_path: Path, rn
     first = corpus.vocabulary.index(END)
     for part, ids in (("valid", corpus.valid), ("test", corpus.test)):
         score = evaluate_stream(saved.model, ids, bptt=7, first=first)
-        assert metrics[f"{part}_tokens"] == score.tokens == len(ids)
-        assert metrics[f"{part}_perplexity"] == pytest.approx(score.perplexity, rel=1e-5)
+        assert metrics[f"{KEYS[part]}_tokens"] == score.tokens == len(ids)
+        assert metrics[f"{KEYS[part]}_perplexity"] == pytest.approx(score.perplexity, rel=1e-5)
         assert evaluate_language_model(out, text, part=part)[:3] == pytest.approx(score, rel=1e-5)
 
 
@@ -103,13 +103,13 @@ def test_the_same_settings_give_the_same_run_and_another_seed_another(text: str,
         train_language_model(settings(text), tmp_path / name, progress=False)
     assert_same_runs(tmp_path / "a", tmp_path / "b")
     metrics = train_language_model(settings(text, seed=2), tmp_path / "c", progress=False)
-    assert metrics["valid_loss"] != json.loads((tmp_path / "a" / "metrics.json").read_text())["valid_loss"]
+    assert metrics["dev_loss"] != json.loads((tmp_path / "a" / "metrics.json").read_text())["dev_loss"]
 
 
 def test_without_a_test_part_its_figures_are_null(text: str, tmp_path: Path) -> None:
     (Path(text) / "test.txt").unlink()
     metrics = train_language_model(settings(text, epochs=1), tmp_path / "run", progress=False)
-    assert metrics["test_perplexity"] is None and metrics["test_tokens"] is None and metrics["valid_tokens"] > 0
+    assert metrics["test_perplexity"] is None and metrics["test_tokens"] is None and metrics["dev_tokens"] > 0
 
 
 def test_a_corpus_can_be_given_instead_of_a_path(text: str, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_corpus_can_be_given_instead_of_a_path(text: str, tmp_path: Path) -> N
     direct = train_language_model(
         dataclasses.replace(settings(text), text=None), tmp_path / "b", corpus=corpus, progress=False
     )
-    assert given["valid_loss"] == direct["valid_loss"]
+    assert given["dev_loss"] == direct["dev_loss"]
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_other_forms_train_too(
     if "precision" in changes:
         request.getfixturevalue("bfloat16")
     config = settings(text, epochs=8, average_after=None, **changes)
-    assert train_language_model(config, tmp_path / "run", progress=False)["valid_perplexity"] < 15
+    assert train_language_model(config, tmp_path / "run", progress=False)["dev_perplexity"] < 15
     assert load_language_model(tmp_path / "run").model.tied == ("adaptive_cutoffs" not in changes)
 
 
@@ -310,7 +310,7 @@ def test_a_validation_loss_that_is_not_finite_stops_the_run(text, tmp_path, monk
         return loss
 
     monkeypatch.setattr(training._Training, "_train", poisoned)
-    with pytest.raises(FlairNasError, match="not finite: the loss on valid is nan after epoch 1. There is no ch"):
+    with pytest.raises(FlairNasError, match="not finite: the loss on dev is nan after epoch 1. There is no ch"):
         train_language_model(settings(text), tmp_path / "run", progress=False)
 
 
@@ -602,7 +602,7 @@ def test_defaults_bear_a_cell_that_bounds_nothing(tmp_path: Path) -> None:
     """With ±2/√H, rate 10 and published dropouts, relu and identity edges made states grow beyond all numbers."""
     config = LanguageModelConfig("demo", rnn="i-darts-ptb", batch_size=16, epochs=1, averaging=False, device="cpu")
     metrics = train_language_model(config, tmp_path, progress=False)
-    assert metrics["valid_perplexity"] < 400
+    assert metrics["dev_perplexity"] < 400
 
 
 def test_a_loss_without_a_perplexity_is_not_finite(tmp_path: Path) -> None:

@@ -229,5 +229,3 @@ def test_a_folder_that_is_none_of_a_search_is_told(tmp_path: Path) -> None:
     (tmp_path / "search").mkdir()
     with pytest.raises(GenotypeError, match=f"there is no genotype.json in the folder {tmp_path}/search"):
         load_genotype(f"{tmp_path}/search")
-    with pytest.raises(GenotypeError, match=f"did you mean {tmp_path}/search"):
-        load_genotype(f"{tmp_path}/serch")

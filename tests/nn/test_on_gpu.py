@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 
+from benchmarks.speed import on_gpu
 from flair_nas import SearchedRNN, load_genotype
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import on_gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")]
 

@@ -22,11 +22,11 @@ from small_search import JOINT, KINDS, SMALL, no_picture, patched, write_text
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli import main
 from flair_nas.drawing import charts
+from flair_nas.drawing.curves import load_template
 from flair_nas.experiments.counts import f1, pack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.language_model.training import train_language_model
-from flair_nas.report.figures import load_template
 from flair_nas.report.page import MAX_BYTES
 from flair_nas.runs.run import Run
 from flair_nas.search.config import SearchConfig
@@ -109,15 +109,17 @@ def texts(page: str) -> str:
 
 def test_the_curves_of_searches_are_in_one_picture(searches: dict[str, Path], tmp_path: Path) -> None:
     page = report(*searches.values(), out=tmp_path / "page.html")
-    by_epoch, by_time = (figure_titled(page, f"valid perplexity, by {x}")["data"] for x in ("epoch", "time"))
+    by_epoch, by_time = (figure_titled(page, f"perplexity on dev, by {x}")["data"] for x in ("epoch", "time"))
     for folder, curve, timed in zip(searches.values(), by_epoch, by_time, strict=True):
         history = lines(folder)
         assert curve["name"] == timed["name"] == folder.name and curve["x"] == [1, 2, 3]
-        assert curve["y"] == timed["y"] == [line["valid_perplexity"] for line in history]
+        assert curve["y"] == timed["y"] == [line["dev_perplexity"] for line in history]
         assert timed["x"][-1] == pytest.approx(sum(line["seconds"] + line["evaluation_seconds"] for line in history))
     mad = [figure for figure in figures_in(page) if figure["layout"]["title"]["text"].startswith("MAD")]
     assert [len(figure["data"]) for figure in mad] == [1, 2]
-    assert mad[1]["data"][1]["y"] == [line["mad"]["inter"] for line in lines(searches["joint"])]
+    assert mad[1]["data"][1]["y"] == [
+        point["inter"] for line in lines(searches["joint"]) for point in line["mad_curve"]
+    ]
     shown = texts(page)
     for folder in searches.values():
         origin = json.loads((folder / "genotype.json").read_text())["origin"]
@@ -161,7 +163,7 @@ def test_each_epoch_has_its_genotype_and_what_changed(run: Path, tmp_path: Path)
 
 
 def test_each_of_several_tasks_has_its_curve(run: Path, tmp_path: Path) -> None:
-    rewrite(run, lambda line: line.update(tasks={"<b>": {"valid_loss": 2.0, "valid_f1": 10.0 * line["epoch"]}}))
+    rewrite(run, lambda line: line.update(tasks={"<b>": {"dev_loss": 2.0, "dev_f1": 10.0 * line["epoch"]}}))
     figure = figure_titled(report(run, out=tmp_path / "page.html"), "f1")
     assert figure["data"][0]["y"] == [10.0, 20.0, 30.0] and "&lt;b&gt;: f1" in figure["layout"]["title"]["text"]
 
@@ -213,7 +215,7 @@ def test_a_run_without_an_epoch_says_so(run: Path, tmp_path: Path) -> None:
 
 def test_values_that_are_not_finite_leave_a_gap(run: Path, tmp_path: Path) -> None:
     values = iter([None, math.nan, 7.0])
-    rewrite(run, lambda line: line.update(valid_perplexity=next(values)))
+    rewrite(run, lambda line: line.update(dev_perplexity=next(values)))
     assert figure_titled(report(run, out=tmp_path / "page.html"), "by epoch")["data"][0]["y"] == [None, None, 7.0]
 
 
@@ -270,7 +272,7 @@ def test_pictures_are_named_by_their_sections(
     monkeypatch.setattr(plotly.io, "write_images", lambda figures, files, **_: written.extend(files))
     command = ["report", str(run), "--out", str(tmp_path / "page.html"), "--png", str(tmp_path / "png")]
     assert main(command) == 0 and {path.parent for path in written} == {tmp_path / "png"}
-    assert {path.name for path in written} >= {"1-Valid-perplexity-epochs.png", "2-run-mixing-cell.png"}
+    assert {path.name for path in written} >= {"1-Perplexity-on-dev-epochs.png", "2-run-mixing-cell.png"}
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("Kaleido requires Google Chrome")
@@ -287,7 +289,7 @@ def test_ten_thousand_epochs_stay_small(run: Path, tmp_path: Path) -> None:
     line = lines(run)[-1]
     rng = np.random.default_rng(0)
     cell = rng.dirichlet(np.ones(5), 36).round(4).tolist()
-    line |= {"epoch": "EPOCH", "genotype": "GENOTYPE", "mixing": {"cell": cell}, "valid_perplexity": "FIGURE"}
+    line |= {"epoch": "EPOCH", "genotype": "GENOTYPE", "mixing": {"cell": cell}, "dev_perplexity": "FIGURE"}
     form = json.dumps(line).replace('"EPOCH"', "EPOCH").replace('"FIGURE"', "FIGURE")
     genotypes = [random_genotype(number).one_line() for number in range(100)]
     with (run / "history.jsonl").open("w") as stream:
@@ -349,16 +351,16 @@ def test_runs_of_different_kinds_are_sections(run: Path, text: Path, tmp_path: P
         for seed in (1, 2)
     }
     tagger = save(tmp_path / "tagger", TaggerConfig(seeds=[1, 2], epochs=2), seeds, test_f1=21.5)
-    bits = [{"epoch": epoch, "valid_bits": 3.0 / epoch, "seconds": 1.0} for epoch in (1, 2)]
+    bits = [{"epoch": epoch, "dev_bits": 3.0 / epoch, "seconds": 1.0} for epoch in (1, 2)]
     characters = save(tmp_path / "characters", CharacterModelConfig(text="demo", epochs=5), {"forward": bits})
     page = report(run, tmp_path / "lm", tagger, characters, out=tmp_path / "page.html")
-    perplexities = [one for one in figures_in(page) if one["layout"]["title"]["text"] == "valid perplexity, by epoch"]
+    perplexities = [one for one in figures_in(page) if one["layout"]["title"]["text"] == "perplexity on dev, by epoch"]
     assert [one["data"][0]["name"] for one in perplexities] == ["run", "lm"]
-    assert perplexities[1]["data"][0]["y"] == [line["valid_perplexity"] for line in lines(tmp_path / "lm")]
+    assert perplexities[1]["data"][0]["y"] == [line["dev_perplexity"] for line in lines(tmp_path / "lm")]
     curves = figure_titled(page, "F1 on dev, by time")["data"]
     assert [curve["name"] for curve in curves] == ["tagger seed-1", "tagger seed-2"]
     assert curves[1]["x"] == [1.5, 3.0] and curves[1]["y"] == [12.0, 22.0]
-    assert figure_titled(page, "bits per character, by epoch")["data"][0]["y"] == [3.0, 1.5]
+    assert figure_titled(page, "bits per character on dev, by epoch")["data"][0]["y"] == [3.0, 1.5]
     shown = " ".join(texts(page).split())
     assert "test_f1 21.5" in shown and "forward: 2 of 5 epochs so far in 2 s" in shown
     (tagger / "metrics.json").write_text("{")
@@ -439,27 +441,3 @@ def test_a_selection_that_has_just_begun(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "out" / "ledger.json").write_text("{")
     assert main(["report", str(tmp_path / "out"), "--out", str(tmp_path / "page.html")]) == 2
     assert "this ledger cannot be read" in capsys.readouterr().err
-
-
-def test_a_table_has_a_point_for_each_seed(tmp_path: Path) -> None:
-    folder = tmp_path / "table"
-    folder.mkdir()
-    column = "{tagging: {corpus: demo, embeddings: [one-hot], hidden_size: 8, batch_size: 8, epochs: 1}}"
-    rows = "{LSTM: {rnn: lstm}, <b>: {rnn: gru}, none: {rnn: gru}}"
-    (folder / "table.yaml").write_text(f"title: A trial\nseeds: [1, 2]\ncolumns: {{tags: {column}}}\nrows: {rows}\n")
-    ledger = Ledger(folder / "ledger.json")
-    counts = {"a": [[3, 4, 4]], "b": [[2, 4, 4]], "c": [[4, 4, 4]]}
-    for name, values in counts.items():
-        figures = {"seconds": [1.0], "parameters": 5, "peak_memory_mb": 1.0, "test": 1.0}
-        ledger.runs[name] = {"counts": pack_counts(np.array(values, dtype=np.int32)), **figures}
-    ledger.plan = {"cells": {"LSTM / tags": ["a", "b"], "<b> / tags": ["c", "later"]}}
-    ledger.save()
-    page = report(folder / "table.yaml", out=tmp_path / "page.html")
-    points, means = figure_titled(page, "tags, test F1")["data"]
-    assert dict(zip(means["y"], means["x"])) == {"LSTM": 62.5, "&lt;b&gt;": 100.0}
-    assert list(zip(points["y"], points["x"])) == [("LSTM", 75.0), ("LSTM", 50.0), ("&lt;b&gt;", 100.0)]
-    assert means["error_x"]["array"] == pytest.approx([float(np.std([75, 50], ddof=1)), 0.0])
-    assert "62.50 ± 17.68" in texts(page) and "<b>" in texts(page) and "<td><b>" not in page
-    ledger.runs, ledger.plan = {}, {}
-    ledger.save()
-    assert "No run has ended yet" in texts(report(folder, out=tmp_path / "page.html"))

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from flair_nas.language_model.perplexity import PERPLEXITY
-from flair_nas.runs.metric import Evaluation, Metric
+from flair_nas.runs.metric import PERPLEXITY, Evaluation, Metric
 
 F1 = Metric("f1", "F1", higher_is_better=True, form=".2f")
 ERROR = Metric("error_rate", "error rate")
@@ -31,9 +30,9 @@ def test_the_best_is_named_as_what_decides() -> None:
 @pytest.mark.parametrize(
     ("metric", "key", "loss", "value", "none"),
     [
-        (PERPLEXITY, "valid_perplexity", "perplexity 12.2", "perplexity 60.0", "perplexity inf"),
-        (F1, "valid_f1", "loss 2.500", "F1 60.00", "F1 nan"),
-        (ERROR, "valid_error_rate", "loss 2.500", "error rate 60.0", "error rate nan"),
+        (PERPLEXITY, "dev_perplexity", "perplexity 12.2", "perplexity 60.0", "perplexity inf"),
+        (F1, "dev_f1", "loss 2.500", "F1 60.00", "F1 nan"),
+        (ERROR, "dev_error_rate", "loss 2.500", "error rate 60.0", "error rate nan"),
     ],
 )
 def test_what_is_shown(metric: Metric, key: str, loss: str, value: str, none: str) -> None:

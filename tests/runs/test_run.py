@@ -337,7 +337,3 @@ def test_figures_that_have_changed_are_none(tmp_path: Path) -> None:
         for damaged in (whole.replace("1.25", "1.35"), whole.replace("loss", "losz"), whole.replace("2", "3", 1)):
             path.write_text(damaged)
             assert damaged != whole and run.figures() is None
-        data = json.loads(whole)
-        del data["sha256"]  # as older versions wrote them
-        path.write_text(json.dumps(data))
-        assert run.figures("loss") == data

@@ -70,7 +70,7 @@ RUNS: dict[str, tuple[Callable[..., Any], Any]] = {
     "search-joint": (search_genotype, replace(SEARCH, learning_rate=1.0, **JOINT)),
     "search-random": (search_genotype, replace(SEARCH, strategy="random-shared", samples=3, sample_segments=2)),
 }
-FIGURES = ("train_loss", "dev_loss", "dev_f1", "valid_loss", "training_loss", "architecture_loss", "mad", "genotype")
+FIGURES = ("train_loss", "dev_loss", "dev_f1", "architecture_loss", "mad", "genotype")
 
 
 def figures_of(name: str, out: Path) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from small_tagging import write_classes
 from flair_nas import DocumentRNNEmbeddings, load_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
+from flair_nas.runs.metric import ACCURACY, F1
 from flair_nas.search.bilevel import mean_gradients
 from flair_nas.search.flair_config import ClassificationSearchConfig
 from flair_nas.search.objectives.classification import ClassificationObjective, build, read
-from flair_nas.search.objectives.flair_model import ACCURACY, F1
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.trainer import search_genotype
 from flair_nas.tagging.data.classification import load_classes
@@ -87,7 +87,7 @@ def test_a_classifier_is_learned_and_its_cell_used_in_flair(corpus: str, tmp_pat
     config = settings(corpus, epochs=8, hidden_size=12, held_out=0.0, embeddings=["one-hot"])
     found = search_genotype(config, tmp_path / "run", progress=False)
     assert found.metric is ACCURACY
-    assert max(line["valid_accuracy"] for line in found.history) > 85
+    assert max(line["dev_accuracy"] for line in found.history) > 85
     assert found.genotype.origin["corpus"] == "corpus, 24 training sentences"
     data = load_classes(corpus)
     embeddings = build_embeddings(["one-hot"], data.corpus).embeddings

@@ -15,8 +15,7 @@ from small_tagging import write_classes, write_corpus
 from flair_nas import load_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.perplexity import PERPLEXITY
-from flair_nas.runs.metric import Guess
+from flair_nas.runs.metric import PERPLEXITY, Guess
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.build import make_objective
 from flair_nas.search.continual import carried, grams, matrices, overlaps, sparsity
@@ -182,7 +181,7 @@ def test_what_is_lost(
     second = run(corpora[1], tmp_path / "second", after=str(first), learning_rate=2.0)
     tasks = list(evaluate_stages([first, second.out]))
     assert [len(task.values) for task in tasks] == [2, 1]
-    assert tasks[1].values[0] == pytest.approx(second.history[-1]["valid_f1"]) and tasks[1].forgetting == 0
+    assert tasks[1].values[0] == pytest.approx(second.history[-1]["dev_f1"]) and tasks[1].forgetting == 0
     early, late = (torch.load(out / "checkpoint.pt", weights_only=True)["model"] for out in (first, second.out))
     objective = make_objective(settings(corpora[0]), make_accelerator("cpu", "float32"))
     later = {name: late[name] for name in carried(objective)}

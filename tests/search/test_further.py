@@ -60,13 +60,13 @@ def test_history_genotype_picture_and_lines_name_the_measure(tmp_path: Path, cap
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").open()]
     assert history == result.history and result.metric is parity.Parity.metric
     for line in history:
-        assert 0 <= line["valid_f1"] <= 100 and line["valid_f1"] != pytest.approx(math.exp(line["valid_loss"]))
-    assert history[-1]["valid_f1"] > 80 > history[0]["valid_f1"]  # it has learned something
+        assert 0 <= line["dev_f1"] <= 100 and line["dev_f1"] != pytest.approx(math.exp(line["dev_loss"]))
+    assert history[-1]["dev_f1"] > 80 > history[0]["dev_f1"]  # it has learned something
     genotype = load_genotype(tmp_path / "run" / "genotype.json")
-    assert genotype.origin["figures"]["supernet_valid_f1"] == history[-1]["valid_f1"]
+    assert genotype.origin["figures"]["supernet_dev_f1"] == history[-1]["dev_f1"]
     assert genotype.origin["corpus"] == "made-up bits, 280 of them"
     pattern = r"epoch 12 of 12: train loss \d\.\d{3}, valid F1 \d+\.\d\d, MAD intra 0\.\d+, \d+ s, \d+ s left; "
-    assert re.match(pattern, caplog.messages[-1]) and f"valid F1 {history[-1]['valid_f1']:.2f}," in caplog.messages[-1]
+    assert re.match(pattern, caplog.messages[-1]) and f"valid F1 {history[-1]['dev_f1']:.2f}," in caplog.messages[-1]
     assert "valid F1 of the supernet" in (tmp_path / "run" / "progress.svg").read_text()
     assert "perplexity" not in written(tmp_path / "run") + caplog.text
 
@@ -120,7 +120,7 @@ def test_a_figure_that_is_no_number_is_null_and_ends_nothing(tmp_path: Path, cap
     caplog.set_level(logging.INFO, "flair_nas")
     with patched(parity.Parity, "evaluate", Scripted((0.5, math.nan), (0.4, 50.0))):
         result = run(tmp_path / "run")
-    assert [line["valid_f1"] for line in result.history] == [None, 50.0]
+    assert [line["dev_f1"] for line in result.history] == [None, 50.0]
     assert "valid F1 nan," in caplog.messages[0] and "valid F1 50.00," in caplog.messages[1]
 
 

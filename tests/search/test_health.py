@@ -15,8 +15,7 @@ from small_search import KINDS, objective_of, small, write_text
 
 from flair_nas.cli import main
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.perplexity import PERPLEXITY
-from flair_nas.runs.metric import Guess
+from flair_nas.runs.metric import F1, PERPLEXITY, Guess
 from flair_nas.search.config import SearchConfig, small_presets
 from flair_nas.search.health import (
     EPOCHS,
@@ -26,7 +25,6 @@ from flair_nas.search.health import (
     judge_weights,
     measure_health,
 )
-from flair_nas.search.objectives.flair_model import F1
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.trainer import search_genotype
 from flair_nas.settings.resolve import resolve
@@ -136,9 +134,7 @@ def test_every_epoch_has_its_health_and_the_result_its_verdict(
         assert set(health["parts"]) == parts and (health["changed"] is None) == changed
         assert 0 <= health["clear"] <= 1 and health["nodes"] >= 2
         assert all(-1 <= part["drift"] <= 1 for part in health["parts"].values())
-    own = judge_weights(
-        lines[-1]["health"], *([line[key] for line in lines] for key in ("valid_loss", "training_loss"))
-    )
+    own = judge_weights(lines[-1]["health"], *([line[key] for line in lines] for key in ("dev_loss", "train_loss")))
     assert result.verdict.startswith("decided by perturbation") if kind == "decided" else result.verdict == own
     written = Genotype.load(tmp_path / "run" / "genotype.json")
     assert written.origin["verdict"] == result.verdict and written == result.genotype
@@ -196,7 +192,7 @@ def test_a_search_that_learns_surpasses_the_word_frequencies(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, said, last = run(text, tmp_path / "run", capsys)
-    assert code == 0 and last["valid_perplexity"] < 0.9 * last["unigram_perplexity"]
+    assert code == 0 and last["dev_perplexity"] < 0.9 * last["unigram_perplexity"]
     assert "next: flair-nas tag train" in said and "learned nothing" not in said
 
 

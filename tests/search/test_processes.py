@@ -157,8 +157,8 @@ def test_a_search_in_two_processes_is_that_of_one(text: Path, tmp_path: Path) ->
     for name, weight in one["model"].items():
         torch.testing.assert_close(two["model"][name], weight, rtol=1e-3, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
     for line, expected in zip(two["history"], one["history"], strict=True):
-        assert line["valid_loss"] == pytest.approx(expected["valid_loss"], rel=1e-5)
-        assert line["training_loss"] == pytest.approx(expected["training_loss"], rel=1e-5)
+        assert line["dev_loss"] == pytest.approx(expected["dev_loss"], rel=1e-5)
+        assert line["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-5)
 
 
 def search_on_tags(folder: Path) -> str:
@@ -195,8 +195,8 @@ def test_a_search_on_tags_in_two_processes_is_that_of_one(tmp_path: Path) -> Non
     for name, weight in one["model"].items():
         torch.testing.assert_close(two["model"][name], weight, rtol=1e-3, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
     ((line,), (expected,)) = two["history"], one["history"]
-    assert line["training_loss"] == pytest.approx(expected["training_loss"], rel=1e-5)
-    assert line["valid_f1"] == pytest.approx(expected["valid_f1"])
+    assert line["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-5)
+    assert line["dev_f1"] == pytest.approx(expected["dev_f1"])
 
 
 # --- resuming ---

@@ -126,7 +126,7 @@ def test_losses_come_to_one_scale(tasks: list[dict[str, Any]]) -> None:
     objective = objective_of(config)
     cost = objective.evaluate().value
     figures = objective.figures()["tasks"]
-    parts = [figures["prose"]["valid_loss"] / m_prose, 1 - figures["names"]["valid_f1"] / 100]
+    parts = [figures["prose"]["dev_loss"] / m_prose, 1 - figures["names"]["dev_f1"] / 100]
     assert cost == pytest.approx(0.25 * parts[0] + 0.75 * parts[1])
     guess = objective.objectives[0].guess()
     assert objective.guess().cost == pytest.approx(0.25 * guess.cost / m_prose + 0.75)
@@ -207,7 +207,7 @@ def test_every_strategy_goes_on_where_it_stopped(kind: str, tasks: list[dict[str
     changes = STRATEGIES[kind]
     whole = run(tasks, tmp_path / "whole", **changes)
     figures = whole.history[-1]["tasks"]
-    assert figures["prose"]["valid_perplexity"] > 1 and 0 <= figures["names"]["valid_f1"] <= 100
+    assert figures["prose"]["dev_perplexity"] > 1 and 0 <= figures["names"]["dev_f1"] <= 100
     from flair_nas.search.registry import strategy_class
 
     owner = strategy_class(settings(tasks, **changes).strategy)

@@ -25,9 +25,8 @@ from small_search import (
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.language_model.perplexity import to_perplexity
 from flair_nas.nn.searched_rnn import SearchedRNN
-from flair_nas.runs.metric import Evaluation
+from flair_nas.runs.metric import Evaluation, to_perplexity
 from flair_nas.search import health
 from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.config import SearchConfig

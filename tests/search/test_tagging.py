@@ -16,11 +16,10 @@ from small_tagging import write_corpus
 from flair_nas import load_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
-from flair_nas.runs.metric import Evaluation
+from flair_nas.runs.metric import ACCURACY, Evaluation
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.bilevel import mean_gradients
 from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.search.objectives.flair_model import ACCURACY
 from flair_nas.search.objectives.tagging import TaggingObjective, build, read
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.trainer import SearchResult, search_genotype
@@ -182,17 +181,17 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_every_kind_of_search_ends_with_its_genotype(kind: str, corpus: str, tmp_path: Path) -> None:
     found = run(corpus, tmp_path / "run", **KINDS[kind])
     assert load_genotype(tmp_path / "run" / "genotype.json") == found.genotype and len(found.genotype.nodes) == 2
-    assert found.genotype.origin["corpus"].startswith("corpus") and found.metric.key == "valid_f1"
+    assert found.genotype.origin["corpus"].startswith("corpus") and found.metric.key == "dev_f1"
     assert [line["epoch"] for line in found.history] == [1, 2]
-    assert all(0 <= line["valid_f1"] <= 100 for line in found.history)
+    assert all(0 <= line["dev_f1"] <= 100 for line in found.history)
 
 
 @pytest.mark.slow
 def test_a_tagger_that_is_learned(corpus: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"held_out": 0.0, "locked_dropout": 0.0, "embeddings": ["one-hot"]}
     found = run(corpus, tmp_path / "run", epochs=12, hidden_size=16, **changes)
-    assert found.history[-1]["training_loss"] < found.history[0]["training_loss"] / 4
-    assert max(line["valid_f1"] for line in found.history) > 60
+    assert found.history[-1]["train_loss"] < found.history[0]["train_loss"] / 4
+    assert max(line["dev_f1"] for line in found.history) > 60
 
 
 @pytest.mark.slow

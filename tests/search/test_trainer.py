@@ -37,9 +37,8 @@ from small_search import (
 from flair_nas.drawing import charts
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.perplexity import to_perplexity
 from flair_nas.library.named import load_genotype
-from flair_nas.runs.metric import Evaluation
+from flair_nas.runs.metric import Evaluation, to_perplexity
 from flair_nas.runs.run import RunStopped
 from flair_nas.search import health, trainer
 from flair_nas.search.config import SearchConfig
@@ -90,8 +89,8 @@ def test_a_run_folder(finished: Path, text: Path) -> None:
     history = [json.loads(line) for line in (finished / "history.jsonl").open()]
     assert [line["epoch"] for line in history] == [1, 2, 3]
     for line in history:
-        assert line["valid_perplexity"] == pytest.approx(math.exp(line["valid_loss"]))
-        assert 2 < line["valid_loss"] < 4 and 2 < line["training_loss"] < 4
+        assert line["dev_perplexity"] == pytest.approx(math.exp(line["dev_loss"]))
+        assert 2 < line["dev_loss"] < 4 and 2 < line["train_loss"] < 4
         assert set(line["mad"]) == {"intra", "inter"} and line["phase"] in line["mad"]
         rows = {name: len(table) for name, table in line["mixing"].items()}
         gates = {"state_gate_entries": 2, "state_gate": 1, "input_gate_entries": 2, "input_gate": 1}
@@ -107,7 +106,7 @@ def test_a_run_folder(finished: Path, text: Path) -> None:
     assert genotype == Genotype.parse(history[2]["genotype"])
     assert genotype.origin["method"] == "i-darts, first order, cell and gates, n = 1, seed 1"
     assert genotype.origin["figures"]["epochs"] == 3
-    assert genotype.origin["figures"]["supernet_valid_perplexity"] == history[2]["valid_perplexity"]
+    assert genotype.origin["figures"]["supernet_dev_perplexity"] == history[2]["dev_perplexity"]
     assert genotype.origin["corpus"] == "text, 156 training tokens"
     newest, previous = (torch.load(finished / f"checkpoint{name}.pt", weights_only=True) for name in ("", "-previous"))
     assert (newest["finished"], previous["finished"]) == (True, False)
@@ -118,7 +117,7 @@ def test_a_run_folder(finished: Path, text: Path) -> None:
 def test_every_kind_of_search_ends_with_its_genotype(kind: str, text: Path, tmp_path: Path) -> None:
     result = run(text, tmp_path / "run", **{"epochs": 1, **KINDS[kind]})
     assert load_genotype(tmp_path / "run" / "genotype.json") == result.genotype
-    assert len(result.history) == 1 and math.isfinite(result.history[0]["valid_loss"])
+    assert len(result.history) == 1 and math.isfinite(result.history[0]["dev_loss"])
     before = contents(tmp_path / "run")
     again = run(text, tmp_path / "run", **{"epochs": 1, **KINDS[kind]})
     assert again.genotype == result.genotype and again.history == result.history
@@ -177,7 +176,7 @@ def test_a_comparison_sees_one_bit(finished: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_at_random_moments(text: Path, tmp_path: Path) -> None:
-    """As `benchmarks/kill_and_resume.py` does it for all kinds of searches."""
+    """As `benchmarks/robustness/kill_and_resume.py` does it for all kinds of searches."""
     context = killing.processes()
     settings = {**SMALL, **THREE, "epochs": 6, "text": str(text)}
     times = killing.run_whole(context, settings, tmp_path / "whole")
@@ -375,7 +374,7 @@ def test_one_random_cell_whose_evaluation_is_not_finite_ends_nothing(
         result = run(text, tmp_path / "run", strategy="random-shared", samples=3, epochs=3)
     assert "the valid loss after epoch 2 is inf; the search goes on" in caplog.messages
     lines = [json.loads(line, parse_constant=pytest.fail) for line in (result.out / "history.jsonl").open()]
-    assert [line["valid_loss"] is None for line in lines] == [False, True, False]
+    assert [line["dev_loss"] is None for line in lines] == [False, True, False]
 
 
 # --- disks ---

@@ -84,7 +84,7 @@ def test_the_best_layer_of_a_text(
     (command,) = re.findall(r"```sh\n(flair-nas lm train .*) --out runs/again\n```", found.report)
     assert main([*shlex.split(command)[1:], "-q", "--out", str(tmp_path / "again")]) == 0
     lines = (tmp_path / "again" / "history.jsonl").read_text().splitlines()
-    again = [json.loads(line)["valid_perplexity"] for line in lines]
+    again = [json.loads(line)["dev_perplexity"] for line in lines]
     assert again == json.loads((tmp_path / "out/ledger.json").read_text())["runs"][found.recommended.run(1)]["dev"]
     jobs.clear()
     assert main(["select", "-q", "--resume", str(out)]) == 0 and jobs == []

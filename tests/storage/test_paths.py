@@ -16,7 +16,6 @@ from flair_nas.storage.paths import (
     cache_root,
     explain_not_utf8,
     find_foreign_writer,
-    meant,
     read_file,
     typed,
     user_path,
@@ -111,32 +110,6 @@ def test_latin1_is_not_proposed_where_earlier_lines_are_utf8() -> None:
     assert "LATIN1" in explain_not_utf8("standard input", [line], 3)
     message = explain_not_utf8("standard input", [line], 3, knows_valid=True)
     assert message.startswith("standard input:3: not UTF-8") and message.endswith(STAYS)
-
-
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ("runs/serch/genotype.json", "runs/search/genotype.json"),  # a folder on the way
-        ("rnus/search", "runs/search"),
-        ("runs/search/genotpe.json", "runs/search/genotype.json"),
-        ("runs/mien", "runs/mine"),
-        ("runs/mien/genotype.json", None),  # there is none in what is meant
-        ("runs/search/genotype.json/more", None),
-        ("other/place", None),
-        ("rnus/" + "x" * 300, None),  # longer than a name can be
-        ("runs/mine", None),  # it is there
-    ],
-)
-def test_what_may_have_been_meant_by_a_path_that_is_not_there(
-    written: str, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for folder in ("search", "mine"):
-        Path("runs", folder).mkdir(parents=True)
-    Path("runs/search/genotype.json").write_text("{}")
-    assert meant(Path(written)) == (f"did you mean {expected}? " if expected else "")
-    if expected:
-        assert meant(tmp_path / written) == f"did you mean {tmp_path / expected}? "
 
 
 def test_a_file_is_ours_when_nobody_else_may_write_to_it(tmp_path: Path) -> None:

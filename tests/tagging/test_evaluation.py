@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from small_tagging import settings, write_corpus
 
 from flair_nas.errors import FlairNasError
-from flair_nas.tagging.bench import measure_tagger
 from flair_nas.tagging.data.corpora import load_corpus
 from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger, tags_of
 from flair_nas.tagging.training import build_tagger
@@ -230,4 +229,3 @@ def test_a_tagger_may_have_word_vectors_alone() -> None:
     tagger = SequenceTagger(embeddings, tags, "ner", hidden_size=4, use_rnn=False)
     sentences = sentences_of([[(0, 1, "PER")]])
     assert len(evaluate_tagger(tagger, sentences).report) > 1
-    assert [*measure_tagger(tagger, ["w0 w1"]).seconds][0] == "embeddings 1, vectors"

@@ -94,7 +94,7 @@ def test_presets_hold_the_published_settings(preset: str, corpus: str, words: li
 
 def test_the_preset_of_a_small_cell_is_what_was_measured() -> None:
     config = resolve(TaggerConfig, kind="tagging", preset="small-ner")
-    table = yaml.safe_load((Path(__file__).parents[2] / "benchmarks/results/small_cells/table.yaml").read_text("utf-8"))
+    table = yaml.safe_load((Path(__file__).parents[2] / "benchmarks/tables/small_cells.yaml").read_text("utf-8"))
     settings = table["columns"]["WNUT-2017"]["tagging"]
     assert {name: getattr(config, name) for name in settings} == settings
     assert load_genotype(config.rnn).one_line() == table["rows"]["relu0-tanh1"]["rnn"]
@@ -711,18 +711,6 @@ def test_a_corpus_that_changed_is_not_gone_on_with(corpus: str, tmp_path: Path, 
 def test_a_seed_that_found_nothing_says_so(corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train_taggers(settings(corpus, seeds=[1, 2], epochs=1, learning_rate=0.05, crf=False), tmp_path, progress=False)
     assert "seeds 1, 2 found nothing on dev in any epoch" in caplog.text
-
-
-def test_a_column_of_numbers_is_told(corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for part in ("train", "dev", "test"):
-        text = (Path(corpus) / f"{part}.txt").read_text(encoding="utf-8")
-        rows = [f"{number} {row}" if row else "" for number, row in enumerate(text.split("\n"))]
-        (tmp_path / f"{part}.txt").write_text("\n".join(rows), encoding="utf-8")
-    describe_corpus(load_corpus(str(tmp_path)))
-    assert "more than half of its words are numbers; is this the column of words?" in caplog.text
-    caplog.clear()
-    describe_corpus(load_corpus(str(tmp_path), columns={1: "text", 3: "ner"}))
-    assert "numbers" not in caplog.text
 
 
 def test_what_was_read_is_logged_and_what_only_flairs_trainer_sees_is_not(

@@ -9,7 +9,7 @@ from flair_nas.settings.fields import COUNT, find_problems, raise_problems, sett
 
 @dataclass
 class TextSettings:
-    """Settings of a text, explained at `flair_nas.language_model.text.corpus.load_text`."""
+    """Settings of a text that is read as token ids."""
 
     text: str | None = setting(
         None,

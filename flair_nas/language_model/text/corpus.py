@@ -4,8 +4,9 @@ A text has the parts train, valid and, if there is one, test. White space separa
 of each line, also of an empty one, as in the language-model code of the field (PTB has no empty lines; WikiText-103 has
 its 103,227,021 training tokens with them).
 
-The ids of all parts are one file, ``CACHE/text/FINGERPRINT/ids.bin``. It takes two passes over the text: the first
-counts the words, the second writes their ids. Memory grows with the number of different words, not with the text.
+The ids of all parts are one file, ``CACHE/text/FINGERPRINT/ids.bin``. The text is read once: each word gets the number
+of its first occurrence, and these numbers become ids when all words are counted. Memory grows with the number of
+different words, not with the text.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 import itertools
 import json
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,19 +29,8 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.language_model.text.sources import (
-    LINE_END,
-    PARTS,
-    Advance,
-    Text,
-    TextPart,
-    TextSource,
-    Unit,
-    files_beside,
-    find_text,
-)
+from flair_nas.language_model.text.sources import LINE_END, PARTS, Text, TextSource, find_text
 from flair_nas.storage.cache import Kind, cached_folder
-from flair_nas.storage.paths import typed
 
 if TYPE_CHECKING:
     from torch import LongTensor
@@ -73,16 +63,14 @@ class Vocabulary:
         """Return the id of a word, or the id of `UNKNOWN`."""
         return self._index.get(word, self._index[UNKNOWN])
 
-    def encode(self, words: Iterable[str]) -> Iterator[Ids]:
-        """Yield the ids of words in blocks of bounded size; `LINE_END` becomes `END`."""
-        index = self._index | {LINE_END: self._index[END]}
-        ids = map(index.get, words, itertools.repeat(index[UNKNOWN]))
-        while len(block := np.fromiter(itertools.islice(ids, _BLOCK), "<i4")):
-            yield block
+    def encode(self, words: Iterable[str]) -> Ids:
+        """Return the ids of words; `LINE_END` becomes `END`."""
+        return np.fromiter(map(self._index.get, words, itertools.repeat(self._index[UNKNOWN])), "<i4")
 
     @cached_property
     def _index(self) -> dict[str, int]:
-        return {word: number for number, word in enumerate(self.words)}
+        index = {word: number for number, word in enumerate(self.words)}
+        return index | {LINE_END: index[END]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,14 +123,12 @@ def _name_tokens(unit: str) -> str:
 
 def load_text(
     source: TextSource,
+    settings: TextSettings | None = None,
     *,
-    vocabulary_size: int | None = None,
-    min_count: int = 1,
-    lowercase: bool = False,
-    valid_share: float | None = None,
-    unit: str = "word",
+    words: Sequence[str] | None = None,
     cache: str | Path | None = None,
     progress: bool = False,
+    **options: Any,
 ) -> TextCorpus:
     """Load a text as token ids. They are made the first time, and read from the cache later.
 
@@ -150,43 +136,23 @@ def load_text(
         source: a folder, a file, files by part (``{"train": PATH, "valid": PATH, "test": PATH}``, or the text
             ``train=PATH,valid=PATH,test=PATH``), a Flair corpus, or ``demo``, the bundled text (``./demo`` is a
             folder). Files hold UTF-8, one sentence a line, packed by gzip or not. Words in the names of a folder's
-            files tell the part: train; valid, validation, val or dev; test.
-        vocabulary_size: maximum number of types, `UNKNOWN` and `END` among them; the most frequent words stay.
-        min_count: words with fewer occurrences in the training part have no id.
-        lowercase: read words in lower case.
-        valid_share: share of the training lines, from their end, that becomes the missing valid part (of a text of
-            one line, share of its words).
-        unit: what a token is, ``word`` or ``char``. Of characters, blanks count and `END` stands for the end of a line.
+            files tell the part: train; valid, dev and others; test.
+        settings: vocabulary, unit and valid part. A vocabulary has `UNKNOWN` and `END` among its words. If the unit is
+            ``char``, blanks are tokens, too.
+        words: the words that have ids, in place of those that the settings choose.
         cache: folder for ids. Default: the environment variable ``FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``.
         progress: draw a progress bar on standard error while ids are made.
+        options: the settings one by one, in place of `settings`.
 
     Raises:
         FlairNasError: settings that cannot be used; no text, or no valid part; text that is empty, not UTF-8, damaged
             or cannot be read; a vocabulary of fewer than two words; a cache folder that cannot be written.
         OSError: the disk is full; nothing half-written stays.
     """
-    settings = TextSettings(
-        vocabulary_size=vocabulary_size, min_count=min_count, lowercase=lowercase, valid_share=valid_share, unit=unit
-    )
-    return load_configured_text(settings, source, cache=None if cache is None else Path(cache), progress=progress)
-
-
-def load_configured_text(
-    settings: TextSettings,
-    source: TextSource | None = None,
-    *,
-    words: Sequence[str] | None = None,
-    cache: Path | None = None,
-    progress: bool = False,
-) -> TextCorpus:
-    """Load the text that settings name, or another source with the same settings; see `load_text`.
-
-    With `words`, these have ids, whatever the text holds; `vocabulary_size` and `min_count` do not count.
-    """
-    source = settings.text or None if source is None else source
-    if source is None:
+    settings = settings or TextSettings(**options)
+    if source is None or source == "":
         raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
-    text = find_text(source, Unit(settings.lowercase, settings.unit == "char"))
+    text = find_text(source)
     _check_valid(text, settings.valid_share)
     chosen = {name: getattr(settings, name) for name in ("vocabulary_size", "min_count", "lowercase", "valid_share")}
     if settings.unit != "word":  # the caches of words keep their names
@@ -198,7 +164,7 @@ def load_configured_text(
     fingerprint = hashlib.sha256(key.encode()).hexdigest()
 
     build = functools.partial(_build, text, settings, words, progress)
-    folder, built = cached_folder(TOKEN_IDS, fingerprint, build, cache)
+    folder, built = cached_folder(TOKEN_IDS, fingerprint, build, None if cache is None else Path(cache))
     ids = np.memmap(folder / "ids.bin", dtype="<i4", mode="r")
     train, valid, test, _ = np.split(ids, np.cumsum([built["tokens"][name] for name in PARTS]))
     corpus = TextCorpus(
@@ -245,11 +211,6 @@ def _check_valid(text: Text, valid_share: float | None) -> None:
     """Raise FlairNasError unless the text has either a valid part or a share for one; warn of a copy of train."""
     train, valid = text.parts["train"], text.parts.get("valid")
     if valid is None and valid_share is None:
-        if beside := files_beside(train, "valid"):
-            raise FlairNasError(
-                f"{train.label} was given without the valid part that lies beside it; give both as "
-                f"{typed(f'train={train.label},valid={beside[0]}')}"
-            )
         raise FlairNasError(
             f"{train.label}: there is no valid part beside this text; add a file with 'valid' or 'dev' in "
             "its name to its folder and give the folder, or set valid_share: 0.1 (--valid-share 0.1) takes the last "
@@ -282,61 +243,64 @@ def _build(
     text: Text, settings: TextSettings, words: Sequence[str] | None, progress: bool, folder: Path
 ) -> dict[str, Any]:
     """Write ``ids.bin``, and return the other data on the text, for JSON."""
-    train = text.parts["train"]
-    with tqdm(
-        desc=f"reading {text.name}",
-        total=2 * sum(part.size for part in text.parts.values()),
-        unit="B",
-        unit_scale=True,
-        leave=False,
-        disable=not progress,
-    ) as bar:
-        counts = {name: _count(part, settings.unit, bar.update) for name, part in text.parts.items()}
-        tokens = {name: counts[name].total() if name in counts else 0 for name in PARTS}
-        before_valid = counts["train"]
-        if settings.valid_share is not None:
-            before_valid = _count_before_valid(train, before_valid, settings.valid_share, settings.unit)
-            num_train = before_valid.total()
-            tokens |= {"train": num_train, "valid": tokens["train"] - num_train}
-        kept = _choose_words(before_valid, settings, train.label) if words is None else words
-        vocabulary = _count_vocabulary(before_valid, kept)
-        with open(folder / "ids.bin", "wb") as stream:
-            for part in text.parts.values():
-                for ids in vocabulary.encode(part.read(bar.update)):
-                    stream.write(ids.data)
+    numbers: defaultdict[str, int] = defaultdict()  # of words and `LINE_END`, by first occurrence
+    numbers.default_factory = numbers.__len__
+    tokens = dict.fromkeys(PARTS, 0)
+    size = sum(part.size for part in text.parts.values())
+    bar = tqdm(desc=f"reading {text.name}", total=size, unit="B", unit_scale=True, leave=False, disable=not progress)
+    with bar, open(folder / "ids.bin", "wb") as stream:
+        for name, part in text.parts.items():
+            has_words = False
+            for piece in part.read(settings, bar.update):
+                stream.write(np.fromiter(map(numbers.__getitem__, piece), "<i4", len(piece)).data)
+                tokens[name] += len(piece)
+                has_words |= piece.count(LINE_END) < len(piece)
+            if not has_words:
+                tokens_name = _name_tokens(settings.unit)
+                raise FlairNasError(f"{part.label}: the text holds no {tokens_name}; give text, one sentence a line")
+    ids, label = np.memmap(folder / "ids.bin", "<i4", "r+"), text.parts["train"].label
+    if settings.valid_share is not None:
+        num_train = _find_valid(ids[: tokens["train"]], numbers[LINE_END], settings, label)
+        tokens |= {"train": num_train, "valid": tokens["train"] - num_train}
+    counted = np.zeros(len(numbers), np.int64)
+    for block in _blocks(ids[: tokens["train"]]):
+        counted += np.bincount(block, minlength=len(numbers))
+    counts = Counter({word: count for word, count in zip(numbers, counted.tolist()) if count})
+    vocabulary = _count_vocabulary(counts, _choose_words(counts, settings, label) if words is None else words)
+    final = np.array([vocabulary.index(word) for word in numbers], "<i4")
+    for block in _blocks(ids):
+        block[:] = final[block]
+    ids.flush()
     return {"tokens": tokens, "words": vocabulary.words, "counts": vocabulary.counts}
 
 
-def _count(part: TextPart, unit: str, advance: Advance) -> Counter[str]:
-    """Return the number of occurrences of each word and of `LINE_END`, by first occurrence."""
-    counts = Counter(part.read(advance))
-    if counts.keys() <= {LINE_END}:
-        raise FlairNasError(f"{part.label}: the text holds no {_name_tokens(unit)}; give text, one sentence a line")
-    return counts
+def _blocks(ids: Ids) -> Iterator[Ids]:
+    """Yield ids in blocks of bounded size."""
+    return (ids[start : start + _BLOCK] for start in range(0, len(ids), _BLOCK))
 
 
-def _count_before_valid(train: TextPart, counts: Counter[str], share: float, unit: str) -> Counter[str]:
-    """Return the part of all counts before the last share of the lines, or of the words of a text of one line."""
-    lines, tokens, words = counts[LINE_END], counts.total(), train.read(lambda count: None)
+def _find_valid(train: Ids, end: int, settings: TextSettings, label: str) -> int:
+    """Return the place where the last share of the lines begins, or of the words of a text of one line."""
+    share, names = settings.valid_share or 0.0, _name_tokens(settings.unit)
+    unit, place = "lines", 0
+    lines = sum(np.count_nonzero(block == end) for block in _blocks(train))
     if lines > 1:
-        before = Counter(_first_lines(words, lines - min(max(round(share * lines), 1), lines - 1)))
+        left = lines - min(max(round(share * lines), 1), lines - 1)  # lines before the place
+        for block in _blocks(train):
+            ends = np.flatnonzero(block == end)
+            if left <= len(ends):
+                place += int(ends[left - 1]) + 1
+                break
+            left, place = left - len(ends), place + len(block)
     else:
-        before = Counter(itertools.islice(words, tokens - min(max(round(share * tokens), 2), tokens - 1)))
-    for where, found in (("before", before), ("in", counts - before)):
-        if found.keys() <= {LINE_END}:
+        unit, place = names, len(train) - min(max(round(share * len(train)), 2), len(train) - 1)
+    for where, part in (("before", train[:place]), ("in", train[place:])):
+        if not any(np.any(block != end) for block in _blocks(part)):
             raise FlairNasError(
-                f"{train.label}: there are no {_name_tokens(unit)} {where} the last {100 * share:.4g} % of the "
-                f"{'lines' if lines > 1 else _name_tokens(unit)}; choose another valid_share"
+                f"{label}: there are no {names} {where} the last {100 * share:.4g} % of the {unit}; choose another "
+                "valid_share"
             )
-    return before
-
-
-def _first_lines(words: Iterable[str], lines: int) -> Iterator[str]:
-    for word in words:
-        yield word
-        lines -= word == LINE_END
-        if not lines:
-            return
+    return place
 
 
 def _choose_words(counts: Counter[str], settings: TextSettings, label: str) -> list[str]:

@@ -6,17 +6,19 @@ import contextlib
 import gzip
 import hashlib
 import io
-import itertools
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 from flair_nas.errors import FlairNasError, brief, listed, shown
+from flair_nas.language_model.text.config import TextSettings
 from flair_nas.storage.files import hash_file
-from flair_nas.storage.paths import explain_not_utf8, siblings, user_path
+from flair_nas.storage.parts import find_parts, part_of
+from flair_nas.storage.paths import explain_not_utf8, user_path
 from flair_nas.storage.resources import resource_path
 
 PARTS = ("train", "valid", "test")
@@ -24,11 +26,6 @@ DEMO = "demo"  # the bundled text
 # No word can be this, because text with NUL bytes is refused.
 LINE_END = "\0"
 
-_NAMES = {
-    "train": ("train", "training"),
-    "valid": ("valid", "validation", "val", "dev"),
-    "test": ("test", "testing"),
-}
 _PIECE = 1 << 18  # characters: pieces whose words fit the processor's cache are split fastest
 _GZIP_MAGIC = b"\x1f\x8b"
 _FILES_ARGUMENT = re.compile(r"(train|valid|test)=")
@@ -41,14 +38,14 @@ TextSource: TypeAlias = object  # FilePath | Mapping[str, FilePath | None] | fla
 class TextPart(NamedTuple):
     """One part of a text.
 
-    `read` reads the words anew, with `LINE_END` after the last word of each line. It reports the number of bytes read
-    since the last report to its argument.
+    `read` yields the tokens anew, in lists of bounded size, with `LINE_END` after the last one of each line. It reports
+    the number of bytes that it has read to its second argument.
     """
 
     label: str  # in messages: a path, or a part of a Flair corpus
     size: int  # bytes
     digest: str  # SHA-256 of the file's bytes, or of the words of a Flair corpus
-    read: Callable[[Advance], Iterator[str]]
+    read: Callable[[TextSettings, Advance], Iterator[list[str]]]
 
 
 class Text(NamedTuple):
@@ -58,39 +55,31 @@ class Text(NamedTuple):
     parts: dict[str, TextPart]
 
 
-class Unit(NamedTuple):
-    """The tokens of a text: words or characters, in lower case or as they are."""
-
-    lowercase: bool = False
-    characters: bool = False
-
-    def split(self, text: str) -> list[str]:
-        """Return the tokens of a text, with `LINE_END` in place of each end of a line."""
-        text = text.lower() if self.lowercase else text
-        if self.characters:
-            return list(text.replace("\n", LINE_END))
-        return text.replace("\n", f" {LINE_END} ").split()
+def split_tokens(text: str, settings: TextSettings) -> list[str]:
+    """Return the tokens of a text, with `LINE_END` in place of each end of a line."""
+    text = text.lower() if settings.lowercase else text
+    if settings.unit == "char":
+        return list(text.replace("\n", LINE_END))
+    return text.replace("\n", f" {LINE_END} ").split()
 
 
-def find_text(source: TextSource, unit: Unit) -> Text:
+def find_text(source: TextSource) -> Text:
     """Return the parts of a text that `flair_nas.language_model.text.corpus.load_text` takes."""
     if isinstance(source, str) and source == DEMO:  # also where there is a folder ./demo, which is given as ./demo
-        return _folder_text(resource_path("demo_text"), unit)._replace(name=DEMO)
+        return _folder_text(resource_path("demo_text"))._replace(name=DEMO)
     if isinstance(source, str) and _FILES_ARGUMENT.match(source) and not os.path.lexists(source):
         source = _parse_files(source)
     if isinstance(source, Mapping):
-        return _mapped_text(source, unit)
+        return _mapped_text(source)
     if isinstance(source, (str, os.PathLike)):
         path = user_path(source)
         if source == "" or not path.exists():
             raise FlairNasError(
                 f"text {brief(str(source))}: there is no such folder or file; {DEMO} is the bundled text"
             )
-        if path.is_dir():
-            return _folder_text(path, unit)
-        return Text(_text_name(path), {"train": _file_part(path, unit)})
+        return _folder_text(path) if path.is_dir() else Text(_text_name(path), {"train": _file_part(path)})
     if all(hasattr(source, name) for name in ("train", "dev", "test")):  # so Flair need not be imported
-        return _flair_text(source, unit)
+        return _flair_text(source)
     raise FlairNasError(
         f"text must be a folder, a file, files by part or a Flair corpus, got {type(source).__name__}; "
         "files by part are written train=FILE,valid=FILE,test=FILE"
@@ -111,67 +100,37 @@ def _parse_files(text: str) -> dict[str, str]:
     return files
 
 
-def _mapped_text(files: Mapping[str, FilePath | None], unit: Unit) -> Text:
+def _mapped_text(files: Mapping[str, FilePath | None]) -> Text:
     unknown = [str(part) for part in files if part not in PARTS]
     if unknown or files.get("train") is None:
         problem = f"there is no part {', '.join(unknown)}" if unknown else "the train part is missing"
         raise FlairNasError(f"text given as files by part: {problem}; the parts are {', '.join(PARTS)}")
     paths = {part: user_path(file) for part in PARTS if (file := files.get(part)) is not None}
-    for path in paths.values():
-        if not path.exists():
-            raise FlairNasError(f"text {brief(str(path))}: there is no such file")
-    return Text(_text_name(paths["train"]), {part: _file_part(path, unit) for part, path in paths.items()})
+    return Text(_text_name(paths["train"]), {part: _file_part(path) for part, path in paths.items()})
 
 
-def _folder_text(folder: Path, unit: Unit) -> Text:
+def _folder_text(folder: Path) -> Text:
     try:
         entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:
         raise FlairNasError(f"{folder}: this folder cannot be read ({error.strerror or error})") from None
-    files: dict[str, list[Path]] = {part: [] for part in PARTS}
-    for entry in entries:
-        parts = [] if entry.is_dir() else _named_parts(entry.name)
-        if len(parts) > 1:
-            raise FlairNasError(
-                f"{entry}: the name could mean {' or '.join(parts)}; rename the file, or name the files by part: "
-                "train=FILE,valid=FILE,test=FILE"
-            )
-        for part in parts:
-            files[part].append(entry)
-    if not files["train"] and (folder / "train").is_dir():
-        files["train"] = [folder / "train"]
-    for part, candidates in files.items():
-        if len(candidates) > 1:
-            raise FlairNasError(
-                f"{folder}: several files could be the {part} part ({', '.join(path.name for path in candidates)}); "
-                "keep one there, or name the files by part: train=FILE,valid=FILE,test=FILE"
-            )
-    if not files["train"]:
+    files = find_parts(entry for entry in entries if not entry.is_dir())
+    if "train" not in files and (folder / "train").is_dir():
+        files = {"train": folder / "train", **files}
+    if "train" not in files:
         names = listed([entry.name + "/" * entry.is_dir() for entry in entries])
         raise FlairNasError(
             f"{folder}: no text to train on: no file has 'train' in its name, as train.txt or wiki.train.tokens.gz "
             f"would; the folder holds {names or 'nothing'}"
         )
-    parts_found = {part: _path_part(paths[0], unit) for part, paths in files.items() if paths}
-    return Text(folder.resolve().name or "text", parts_found)
+    parts = {"valid" if part == "dev" else part: _path_part(path) for part, path in files.items()}
+    return Text(folder.resolve().name or "text", parts)
 
 
 def _text_name(file: Path) -> str:
     """Return the name of a text: the first word of its file's name that names no part, or else its folder's name."""
-    words = [word for word in file.name.split(".")[:-1] or [file.name] if word and not _named_parts(word)]
+    words = [word for word in file.name.split(".")[:-1] or [file.name] if word and not part_of(Path(word))]
     return words[0] if words else file.resolve().parent.name or "text"
-
-
-def _named_parts(name: str) -> list[str]:
-    """Return the parts whose names occur in a file's name as whole words."""
-    words = re.split(r"[^a-z]+", name.lower())
-    return [part for part, names in _NAMES.items() if any(word in names for word in words)]
-
-
-def files_beside(file: TextPart, part: str) -> list[str]:
-    """Return the files in the folder of a file whose names are those of a part: train, valid or test."""
-    path = Path(file.label)
-    return [there for name, there in siblings(path).items() if path.is_file() and _named_parts(name) == [part]]
 
 
 @contextlib.contextmanager
@@ -187,22 +146,23 @@ def _file_errors(path: Path) -> Iterator[None]:
         raise FlairNasError(f"{path}: this file cannot be read ({error.strerror or error})") from None
 
 
-def _path_part(path: Path, unit: Unit) -> TextPart:
+def _path_part(path: Path) -> TextPart:
     """Return the part of a file, or of all files of a folder one after the other, as Flair's `TextCorpus` has them."""
     if not path.is_dir():
-        return _file_part(path, unit)
-    files = [_file_part(file, unit) for file in sorted(path.iterdir()) if not file.name.startswith(".")]
+        return _file_part(path)
+    files = [_file_part(file) for file in sorted(path.iterdir()) if not file.name.startswith(".")]
     if not files:
         raise FlairNasError(f"{path}: the folder is empty; give files of text, one sentence a line")
+
+    def read(settings: TextSettings, advance: Advance) -> Iterator[list[str]]:
+        for file in files:
+            yield from file.read(settings, advance)
+
     digest = hashlib.sha256("".join(file.digest for file in files).encode()).hexdigest()
-
-    def read(advance: Advance) -> Iterator[str]:
-        return itertools.chain.from_iterable(file.read(advance) for file in files)
-
     return TextPart(str(path), sum(file.size for file in files), digest, read)
 
 
-def _file_part(path: Path, unit: Unit) -> TextPart:
+def _file_part(path: Path) -> TextPart:
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
         raise FlairNasError(f"{path}: this is {kind}; give a file of text")
@@ -210,19 +170,14 @@ def _file_part(path: Path, unit: Unit) -> TextPart:
         state, digest = path.stat(), hash_file(path)
     if state.st_size == 0:
         raise FlairNasError(f"{path}: the file is empty (0 bytes); give text, one sentence a line")
-
-    def read(advance: Advance) -> Iterator[str]:
-        return itertools.chain.from_iterable(_read_file(path, state, unit, advance))
-
-    return TextPart(str(path), state.st_size, digest, read)
+    return TextPart(str(path), state.st_size, digest, partial(_read_file, path, state))
 
 
-def _read_file(path: Path, state: os.stat_result, unit: Unit, advance: Advance) -> Iterator[list[str]]:
-    """Yield the words of a file, in pieces of bounded size; refuse one that has changed since it had a state.
+def _read_file(path: Path, state: os.stat_result, settings: TextSettings, advance: Advance) -> Iterator[list[str]]:
+    """Yield the tokens of a file in pieces; refuse one that has changed since it had a state.
 
     Lines end as in Python's text files, at any of ``\\n``, ``\\r\\n`` and ``\\r``; the end of the file ends the last.
     """
-
     reported, lines, ended, held = 0, 0, True, ""  # held: the start of a word that goes on in the next piece
     with _file_errors(path), open(path, "rb") as file:
         # bytes that are not UTF-8 become halves of characters, which `_check_characters` refuses
@@ -234,12 +189,12 @@ def _read_file(path: Path, state: os.stat_result, unit: Unit, advance: Advance) 
             lines += text.count("\n")
             ended = text.endswith("\n")
             if cut := max(text.rfind(blank) for blank in "\n \t") + 1:
-                yield unit.split(held + text[:cut])
+                yield split_tokens(held + text[:cut], settings)
                 held = text[cut:]
             else:
                 held += text
         if not ended:
-            yield unit.split(held + "\n")
+            yield split_tokens(held + "\n", settings)
         now = os.fstat(file.fileno())
         unchanged = all(getattr(now, name) == getattr(state, name) for name in ("st_ino", "st_size", "st_mtime_ns"))
         _check_unchanged(str(path), unchanged)
@@ -271,9 +226,9 @@ def _check_unchanged(label: str, unchanged: bool) -> None:
         raise FlairNasError(f"{label}: the text changed while it was read; try again when it stays as it is")
 
 
-def _flair_text(corpus: Any, unit: Unit) -> Text:
+def _flair_text(corpus: Any) -> Text:
     datasets = {"train": corpus.train, "valid": corpus.dev, "test": corpus.test}
-    parts = {part: _flair_part(part, data, unit) for part, data in datasets.items() if data is not None}
+    parts = {part: _flair_part(part, data) for part, data in datasets.items() if data is not None}
     if "train" not in parts:
         raise FlairNasError("the Flair corpus has no train part, so there is no text to train on")
     name = getattr(corpus, "name", None)
@@ -281,7 +236,7 @@ def _flair_text(corpus: Any, unit: Unit) -> Text:
     return Text(name or "corpus", parts)
 
 
-def _flair_part(part: str, dataset: Any, unit: Unit) -> TextPart:
+def _flair_part(part: str, dataset: Any) -> TextPart:
     label = f"the Flair corpus' {'dev' if part == 'valid' else part} part"
 
     def sentences(advance: Advance, sha256: hashlib._Hash) -> Iterator[list[str]]:
@@ -293,15 +248,16 @@ def _flair_part(part: str, dataset: Any, unit: Unit) -> TextPart:
             data = LINE_END.join([str(len(words)), *words, ""]).encode("utf-8", "surrogatepass")
             sha256.update(data)
             advance(len(data))
-            if unit.characters:
-                yield [*unit.split(" ".join(words)), LINE_END]
-            else:
-                yield [*(word.lower() if unit.lowercase else word for word in words), LINE_END]
+            yield words
 
-    def read(advance: Advance) -> Iterator[str]:
+    def read(settings: TextSettings, advance: Advance) -> Iterator[list[str]]:
         sha256 = hashlib.sha256(b"words\0")
         for words in sentences(advance, sha256):
-            yield from words
+            if settings.unit == "char":
+                words = split_tokens(" ".join(words), settings)
+            elif settings.lowercase:
+                words = [word.lower() for word in words]
+            yield [*words, LINE_END]
         _check_unchanged(label, sha256.hexdigest() == digest)
 
     sizes: list[int] = []

@@ -13,9 +13,9 @@ from flair.models import TextClassifier
 from torch import nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.runs.metric import Evaluation
+from flair_nas.runs.metric import ACCURACY, F1, Evaluation
 from flair_nas.search.flair_config import ClassificationSearchConfig
-from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
+from flair_nas.search.objectives.flair_model import FlairObjective
 from flair_nas.search.protocols import Data
 from flair_nas.supernet import BothDirections
 from flair_nas.tagging.data.classification import load_classes

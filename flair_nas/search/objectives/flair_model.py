@@ -11,7 +11,7 @@ from flair.data import Sentence
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.runs.metric import Evaluation, Guess, Metric
+from flair_nas.runs.metric import F1, Evaluation, Guess, Metric
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.protocols import Objective
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from flair.embeddings import DocumentRNNEmbeddings
     from flair.models import SequenceTagger, TextClassifier
 
-F1 = Metric("f1", "F1", higher_is_better=True, form=".2f")
-ACCURACY = Metric("accuracy", "accuracy", higher_is_better=True, form=".2f")  # where each token or text has one label
 
 _POOL = 50  # batches whose sentences are sorted by length before they are parted
 

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.runs.metric import Evaluation, Guess, Metric
+from flair_nas.runs.metric import MEAN_COST, Evaluation, Guess
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.health import fall_short
 from flair_nas.search.perturbation import sum_segment_losses
@@ -28,8 +28,6 @@ from flair_nas.supernet import OneTask, SharedSupernet
 
 log = logging.getLogger("flair_nas")
 
-MEAN_COST = Metric("cost", "mean cost", form=".4f")
-"""Mean over the tasks: 1 - F1 or accuracy, or the loss divided by that of the untrained model."""
 SEGMENTS = 10
 """Validation batches on which the loss of the untrained model is measured."""
 
@@ -222,11 +220,11 @@ class SeveralObjective(Objective):
         costs = []
         for name, objective, untrained in zip(self.names, self.objectives, self.untrained):
             found = objective.evaluate()
-            figures = {"valid_loss": found.loss, objective.metric.key: found.value}
+            figures = {"dev_loss": found.loss, objective.metric.key: found.value}
             self.figures_of[name] = {key: value if math.isfinite(value) else None for key, value in figures.items()}
             costs.append(1 - found.value / 100 if objective.metric.higher_is_better else found.loss / untrained)
         cost = sum(weight * cost for weight, cost in zip(self.shares, costs))
-        finite = all(figures["valid_loss"] is not None for figures in self.figures_of.values())
+        finite = all(figures["dev_loss"] is not None for figures in self.figures_of.values())
         return Evaluation(cost if finite else math.inf, cost)
 
     def figures(self) -> JSON:
@@ -238,7 +236,7 @@ class SeveralObjective(Objective):
         clauses = []
         for name, objective in zip(self.names, self.objectives):
             metric = objective.metric
-            loss, value = (figures["tasks"][name][key] for key in ("valid_loss", metric.key))
+            loss, value = (figures["tasks"][name][key] for key in ("dev_loss", metric.key))
             cost = math.inf if loss is None or value is None else metric.cost(Evaluation(loss, value))
             clauses.append(fall_short(cost, objective.guess(), metric, f"{name}'s valid"))
         return [*filter(None, clauses)]

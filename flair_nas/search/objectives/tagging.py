@@ -11,12 +11,19 @@ from accelerate import Accelerator
 from flair.data import Sentence
 
 from flair_nas.errors import FlairNasError
-from flair_nas.runs.metric import Evaluation
+from flair_nas.runs.metric import ACCURACY, F1, Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
-from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, is_token_level, sentences_of
+from flair_nas.search.objectives.flair_model import FlairObjective
+from flair_nas.tagging.data.corpora import (
+    TaggingCorpus,
+    check_labelled,
+    describe_corpus,
+    is_token_level,
+    load_corpus_of,
+    sentences_of,
+)
 from flair_nas.tagging.evaluation import LossNotFiniteError, evaluate_tagger, labels_without_loss, tags_of
-from flair_nas.tagging.training import build_tagger, load_corpus_of
+from flair_nas.tagging.training import build_tagger
 
 log = logging.getLogger("flair_nas")
 

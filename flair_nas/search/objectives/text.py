@@ -14,10 +14,10 @@ from torch import Tensor
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.model import LanguageModel, LayerState
-from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream
-from flair_nas.language_model.text.corpus import Ids, TextCorpus, batchify, load_configured_text
+from flair_nas.language_model.perplexity import StreamScore, evaluate_stream
+from flair_nas.language_model.text.corpus import Ids, TextCorpus, batchify, load_text
 from flair_nas.language_model.text.segments import SHORTEST, segment_lengths
-from flair_nas.runs.metric import Evaluation, Guess
+from flair_nas.runs.metric import PERPLEXITY, Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.protocols import Data, Objective
@@ -26,7 +26,7 @@ from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 def read(config: SearchConfig, data: Data = None, progress: bool = False) -> TextCorpus:
     """Read the text that the settings name, or the one passed, as token ids."""
-    return load_configured_text(config, data, progress=progress)
+    return load_text(config.text if data is None else data, config, progress=progress)
 
 
 def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> TextObjective:

@@ -199,7 +199,7 @@ class GradientStrategy(Strategy):
         """Return the cost on the validation part; for sampled cells on the training part, where alone they run."""
         if self.judged_on == "valid":
             return super().cost(history)
-        loss: float | None = history[-1]["training_loss"]
+        loss: float | None = history[-1]["train_loss"]
         return loss if self.objective.metric.from_loss else None
 
     def verdict(self, history: Sequence[JSON]) -> str:
@@ -207,8 +207,8 @@ class GradientStrategy(Strategy):
         if self.selected:  # older searches kept no margins
             return health.judge_decisions(self.margins) if self.margins else "decided by perturbation"
         sampled = self.config.sampling != "none"  # then the mixture that is evaluated was never trained
-        losses = [] if sampled else [line["valid_loss"] for line in history]
-        training = [line["training_loss"] for line in history]
+        losses = [] if sampled else [line["dev_loss"] for line in history]
+        training = [line["train_loss"] for line in history]
         return health.judge_weights(self.health, losses, training) if self.health else ""
 
     def converged(self) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from flair.data import Corpus, Sentence
 from flair.datasets import FlairDatapointDataset
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.storage.paths import explain_not_utf8, user_path
+from flair_nas.storage.paths import read_utf8, user_path
 from flair_nas.tagging.data.corpora import TaggingCorpus, digest_of
 
 LABEL = "__label__"
@@ -46,11 +47,8 @@ def _read(path: Path) -> FlairDatapointDataset[Sentence]:
     Flair's own reader drops lines without a blank or tab, and takes parts of a label for words if more than one blank
     follows it.
     """
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            sentences = [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
-    except UnicodeDecodeError:
-        raise FlairNasError(explain_not_utf8(path, [path.read_bytes()])) from None
+    lines = io.StringIO(read_utf8(path), newline=None)
+    sentences = [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
     if not sentences:
         raise FlairNasError(f"{path} is empty")
     return FlairDatapointDataset(sentences)

@@ -6,14 +6,14 @@ import io
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from flair_nas.errors import FlairNasError, brief
+from flair_nas.settings.fields import setting
 from flair_nas.storage.paths import read_utf8, typed
-from flair_nas.tagging.config import is_delimiter
 from flair_nas.tagging.data.label_forms import SPAN_TAG
 
 DOCUMENT_SEPARATOR = "-DOCSTART-"
@@ -24,16 +24,38 @@ _BLANK = " \t\n\r\f\v"
 _BY_BLANKS = re.compile("[ \t]+")
 _NUMBER = re.compile("[0-9]+")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # of CoNLL-U: a range of words, 3-4, or an empty node, 5.1
-_FEW = 100  # different labels
-_SAMPLE = 1000  # rows that show the kind of a file
 _LONG = 200  # words of a sentence
 _JSON = re.compile(r'\s*([\[{]\s*$|\{\s*"|\[\s*[\[{"])')
 _ENDS_SENTENCE = "EndOfSentence"  # in a column of HIPE, alone or as in NoSpaceAfter|EndOfSentence
 
-WORD_HEADINGS = ("token", "tokens", "word", "words", "form", "text")
+WORD_HEADINGS = {"token", "tokens", "word", "words", "form", "text"}
 """Names of the column of words in a row that names the columns."""
 SENTENCE_HEADING = re.compile(r"sent(ence)?s?[ _]*(#|id|idx|index|no|nr|number|num)?\.?", re.IGNORECASE)
 """Names of a column that numbers sentences."""
+
+
+def _check_delimiter(text: str) -> str:
+    """Return what is wrong with a text as the delimiter of columns, or an empty text."""
+    if len(text) < 2:
+        return ""
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        return f"must be a regular expression ({error})"
+    return "must match no empty text and have no groups but (?:...)" if pattern.match("") or pattern.groups else ""
+
+
+@dataclass
+class ColumnFormat:
+    """The format of a column file. Each field is also a setting of all commands that read a corpus."""
+
+    delimiter: str | None = setting(
+        None, "a character or regular expression that separates columns (tabs if each row has one, else blanks)",
+        check=_check_delimiter, flair="column_delimiter",
+    )  # fmt: skip
+    comment: str | None = setting(
+        None, "beginning of rows that are comments (# in rows that are no words)", flair="comment_symbol"
+    )
 
 
 class Row(NamedTuple):
@@ -54,26 +76,24 @@ class Block(NamedTuple):
     is_mark: bool = False
 
 
-def count_columns(path: Path, delimiter: str | None = None, comment: str | None = None) -> int:
+def count_columns(path: Path, form: ColumnFormat) -> int:
     """Return the number of columns that most rows of a file have.
 
     Raises:
         FlairNasError: the file cannot be read, or its rows have no column besides the text.
     """
-    rows = _plain([row for block in _read_rows(path, delimiter, comment) for row in block], comment)
+    rows = _plain([row for block in _read_rows(path, form) for row in block], form)
     if not rows:
         raise _no_sentence(path)
     if (width := _usual_width(rows)) < 2:
         raise FlairNasError(
             f"{path}:{rows[0].line}: no label column, the row is {rows[0]}; columns are separated by blanks or tabs, "
-            "and the label is the last"
+            f"and the label is the last. For CSV: {_convert(path)}, or --delimiter"
         )
     return width
 
 
-def read_blocks(
-    path: Path, text_column: int, label_column: int, delimiter: str | None = None, comment: str | None = None
-) -> list[Block]:
+def read_blocks(path: Path, text_column: int, label_column: int, form: ColumnFormat) -> list[Block]:
     """Return the words of a file by sentence, log the number of other rows, and warn of long sentences.
 
     The first row may name the columns. Where a column holds ``EndOfSentence``, the sentence ends after the row.
@@ -82,148 +102,127 @@ def read_blocks(
         path: the file.
         text_column: number of the column of words, from 0.
         label_column: number of the column of labels.
-        delimiter: character or regular expression that separates columns. Default: tabs if every row has one, else
-            blanks and tabs.
-        comment: beginning of rows that are comments. Default: ``#`` in rows that are no words; a word has as many
-            columns as other rows, and a label.
+        form: its delimiter and comments. By default, a row that begins with ``#`` is a word if it has as many columns
+            as other rows, and a label.
 
     Raises:
         FlairNasError: the file cannot be read, holds no word, or its rows have different numbers of columns.
     """
-    raw = _read_rows(path, delimiter, comment)
-    headings = _find_headings(path, _plain([row for block in raw for row in block], comment), text_column, label_column)
-    plain = [[row for row in block if not _may_be_mark(row, comment) and row not in headings] for block in raw]
+    raw = _read_rows(path, form)
+    headings = _find_headings(_plain([row for block in raw for row in block], form), text_column, label_column)
+    plain = [[row for row in block if not _may_be_mark(row.text, form) and row not in headings] for block in raw]
     is_counted = text_column > 0 and _is_counted(plain)
     is_word = _hash_rule([row for block in plain for row in block], label_column, is_counted)
 
-    comments: list[Row] = []
-    ranges: list[Row] = []
-    ends: list[Row] = []
+    ends = f"{_ENDS_SENTENCE!r}, which ends a sentence"
+    kinds: dict[str, list[Row]] = {"headings": [*headings]}
+    kinds |= {kind: [] for kind in (ends, "comments", "ranges of words", "empty nodes", "document marks")}
     blocks: list[Block] = []
     for block in raw:
         rows: list[Row] = []
         for row in block:
             if row in headings:
                 continue
-            if row.text.startswith(comment or "#") and (comment or not is_word(row)):
-                comments.append(row)
+            if row.text.startswith(form.comment or "#") and (form.comment or not is_word(row)):
+                kinds["comments"].append(row)
             elif is_counted and _NO_WORD.fullmatch(row.fields[0]):
-                ranges.append(row)
+                kinds["ranges of words" if "-" in row.fields[0] else "empty nodes"].append(row)
             elif DOCUMENT_SEPARATOR in (row.fields[0], *row.fields[text_column : text_column + 1]):
+                kinds["document marks"].append(row)
                 blocks += [Block(rows), Block([row], is_mark=True)]
                 rows = []
             else:
                 rows.append(row)
                 if _ends_sentence(row, text_column):
+                    kinds[ends].append(row)
                     blocks.append(Block(rows))
-                    ends.append(row)
                     rows = []
         blocks.append(Block(rows))
     blocks = [block for block in blocks if block.rows]
-    _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows], delimiter)
-    _log_kinds(
-        path,
-        {"headings": headings, f"{_ENDS_SENTENCE!r}, which ends a sentence": ends, "comments": comments},
-        ranges,
-        blocks,
-    )
+    _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows])
+    if parts := [f"{kind}: {len(rows):,} (first, line {rows[0].line})" for kind, rows in kinds.items() if rows]:
+        log.info("%s holds %s", path, ", ".join(parts))
     _warn_of_long(path, blocks)
     return blocks
 
 
-def _find_headings(path: Path, rows: Sequence[Row], text_column: int, label_column: int) -> Sequence[Row]:
-    """Return the first row if it names the columns: a heading of words above them, and a label that no other row has.
-
-    Raises:
-        FlairNasError: a column numbers the sentences.
-    """
-    if not rows:
-        return ()
-    fields = rows[0].fields
-    heading, label = ("".join(fields[column : column + 1]) for column in (text_column, label_column))
-    if {field.casefold() for field in fields} & {*WORD_HEADINGS}:
-        for field in filter(SENTENCE_HEADING.fullmatch, fields):
-            raise FlairNasError(
-                f"{path}:{rows[0].line}: the column {field!r} numbers the sentences; write column files with: "
-                f"{_convert(path)}"
-            )
-    is_tag = not label or label == "O" or SPAN_TAG.fullmatch(label)
-    if heading.casefold() not in WORD_HEADINGS or is_tag:
-        return ()
-    return () if any(label in row.fields[label_column : label_column + 1] for row in rows[1:]) else rows[:1]
-
-
-def _ends_sentence(row: Row, text_column: int) -> bool:
-    """Return True if a column other than the text says that a sentence ends after a row."""
-    if _ENDS_SENTENCE not in row.text:  # fast
-        return False
-    return any(_ENDS_SENTENCE in field.split("|") for place, field in enumerate(row.fields) if place != text_column)
-
-
-def _warn_of_long(path: Path, blocks: Sequence[Block]) -> None:
-    """Warn of long sentences, which take much time and memory, and may be several."""
-    if long := [block.rows for block in blocks if len(block.rows) > _LONG]:
-        others = f" ({len(long)} sentences have more than {_LONG})" if len(long) > 1 else ""
-        log.warning(
-            "%s:%d: a sentence of %s words begins here%s; an empty line ends a sentence, is one missing?",
-            *(path, long[0][0].line, f"{len(long[0]):,}", others),
-        )
-
-
-def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[list[Row]]:
+def _read_rows(path: Path, form: ColumnFormat) -> list[list[Row]]:
     """Return all rows, by the empty lines between them."""
+    lines = [line.rstrip("\n") for line in io.StringIO(read_utf8(path), newline=None)]
+    texts = [line for line in lines if line and not line.isspace()]
+    if texts:
+        _refuse_other_formats(path, texts[0], form)
+    split = _splitter([text for text in texts if not _may_be_mark(text, form)] or texts, form.delimiter)
     blocks: list[list[Row]] = [[]]
-    for number, line in enumerate(io.StringIO(read_utf8(path), newline=None), start=1):
-        if not line.isspace():
-            blocks[-1].append(Row(number, line.rstrip("\n"), []))
-        elif blocks[-1]:
+    for number, line in enumerate(lines, start=1):
+        if line and not line.isspace():
+            blocks[-1].append(Row(number, line, split(line)))
+        else:
             blocks.append([])
-    rows = [row for block in blocks for row in block]
-    if rows and _JSON.match(rows[0].text):
-        raise FlairNasError(f"{path} is JSON; write column files with: {_convert(path)}")
-    split = _splitter(_plain(rows, comment), delimiter)
-    for row in rows:
-        row.fields.extend(split(row.text))
-    if not delimiter:
-        _refuse_csv(path, _plain(rows[:_SAMPLE], comment))
     return blocks
 
 
-def _plain(rows: Sequence[Row], comment: str | None) -> Sequence[Row]:
+def _refuse_other_formats(path: Path, first: str, form: ColumnFormat) -> None:
+    """Refuse a file whose first row is JSON, CSV with headings, or names a column that numbers sentences."""
+    headings = [field.strip(' "') for field in re.split("[,;\t]", first)]
+    numbers = next(filter(SENTENCE_HEADING.fullmatch, headings), None)
+    if _JSON.match(first):
+        kind = "is JSON"
+    elif not WORD_HEADINGS & {heading.casefold() for heading in headings}:
+        return
+    elif numbers is not None:
+        kind = f"numbers its sentences in the column {numbers!r}"
+    elif not form.delimiter and len(headings) > 1 and "\t" not in first:
+        kind = "is CSV"
+    else:
+        return
+    raise FlairNasError(f"{path} {kind}; write column files with: {_convert(path)}")
+
+
+def _plain(rows: Sequence[Row], form: ColumnFormat) -> Sequence[Row]:
     """Return the rows that are certainly words, or all rows if there are none."""
-    return [row for row in rows if not _may_be_mark(row, comment)] or rows
+    return [row for row in rows if not _may_be_mark(row.text, form)] or rows
 
 
-def _may_be_mark(row: Row, comment: str | None) -> bool:
+def _may_be_mark(text: str, form: ColumnFormat) -> bool:
     """Return True if a row may be a comment or a document mark."""
-    return row.text.startswith((comment or "#", DOCUMENT_SEPARATOR))
+    return text.startswith((form.comment or "#", DOCUMENT_SEPARATOR))
 
 
-def _splitter(rows: Sequence[Row], delimiter: str | None) -> Callable[[str], list[str]]:
-    """Return the function that splits a line into columns."""
+def _splitter(texts: Sequence[str], delimiter: str | None) -> Callable[[str], list[str]]:
+    """Return the function that splits a line into columns; it is chosen by lines that are certainly words."""
     if delimiter:
-        if problem := is_delimiter(delimiter):
+        if problem := _check_delimiter(delimiter):
             raise FlairNasError(f"delimiter {problem}, got {brief(delimiter)}")
         pattern = re.compile(re.escape(delimiter) if len(delimiter) == 1 else delimiter)
         at_end = _BLANK.replace("\t", "") if delimiter in ("\t", r"\t") else _BLANK
         return lambda text: [field.strip(" \t") for field in pattern.split(text.rstrip(at_end))]
-    if not all("\t" in row.text for row in rows):
+    if not all("\t" in text for text in texts):
         return lambda text: _BY_BLANKS.split(text.rstrip(_BLANK))
     for at_end in (_BLANK.replace("\t", ""), _BLANK):  # a column may be empty, if all rows then have as many
-        split = partial(_split_at_tabs, at_end)
-        fields = [split(row.text) for row in rows]
-        if len(set(map(len, fields))) == 1 and any(row[-1] for row in fields):
-            return split
-    return lambda text: [field for place, field in enumerate(_split_at_tabs(_BLANK, text)) if field or not place]
+        rows = [_split_at_tabs(text, at_end) for text in texts]
+        if len({*map(len, rows)}) == 1 and any(row[-1] for row in rows):
+            return lambda text: _split_at_tabs(text, at_end)
+    return lambda text: [field for place, field in enumerate(_split_at_tabs(text, _BLANK)) if field or not place]
 
 
-def _split_at_tabs(at_end: str, text: str) -> list[str]:
+def _split_at_tabs(text: str, at_end: str) -> list[str]:
     first, *others = text.rstrip(at_end).split("\t")
     return [first.rstrip(" "), *(field.strip(" ") for field in others)]
 
 
 def _usual_width(rows: Iterable[Row]) -> int:
     return Counter(len(row.fields) for row in rows).most_common(1)[0][0]
+
+
+def _find_headings(rows: Sequence[Row], text_column: int, label_column: int) -> Collection[Row]:
+    """Return the first row if it names the columns: a heading of words, and a label that no other row has."""
+    if not rows:
+        return ()
+    heading, label = ("".join(rows[0].fields[column : column + 1]) for column in (text_column, label_column))
+    if heading.casefold() not in WORD_HEADINGS or label in ("", "O") or SPAN_TAG.fullmatch(label):
+        return ()
+    return () if any(label in row.fields[label_column : label_column + 1] for row in rows[1:]) else rows[:1]
 
 
 def _is_counted(plain: Sequence[Sequence[Row]]) -> bool:
@@ -240,62 +239,48 @@ def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Cal
     if is_counted:  # words begin with their number
         return lambda row: False
     width = _usual_width(plain) if plain else None
-    last = {row.fields[-1] for row in plain}
     labels = {"O", "#", *(row.fields[label_column] for row in plain if label_column < len(row.fields))}
-    labels |= last if len(last) <= _FEW else set()  # else they are lemmas or such
 
     def is_label(field: str) -> bool:
         return field in labels or SPAN_TAG.fullmatch(field) is not None
 
     def is_word(row: Row) -> bool:
-        fields = row.fields
-        if width in (None, len(fields)) and any(map(is_label, (*fields[label_column : label_column + 1], fields[-1]))):
+        fields, fits = row.fields, len(row.fields) == width
+        if (fits or not plain) and any(map(is_label, (*fields[label_column : label_column + 1], fields[-1]))):
             return True
-        if row.text[1:2].isspace():  # "# text = ...", "#<TAB>source"
-            return False
-        # "#tag" without a label, or with one too many, is a word that is refused later; "#begin document" is logged
-        return len(fields) == width or " " not in row.text or is_label(fields[-1])
+        # "# text = ..." and "#begin document (x)" are comments; "#tag" is a word, which is refused if its width is odd
+        return not row.text[1:2].isspace() and (fits or " " not in row.text or is_label(fields[-1]))
 
     return is_word
 
 
-def _check_widths(path: Path, rows: Sequence[Row], delimiter: str | None) -> None:
+def _ends_sentence(row: Row, text_column: int) -> bool:
+    """Return True if a column other than the text says that a sentence ends after a row."""
+    if _ENDS_SENTENCE not in row.text:  # fast
+        return False
+    return any(_ENDS_SENTENCE in field.split("|") for place, field in enumerate(row.fields) if place != text_column)
+
+
+def _check_widths(path: Path, rows: Sequence[Row]) -> None:
     """Refuse rows with different numbers of columns; the message names a row that differs from most."""
     if not rows:
         raise _no_sentence(path)
     width = _usual_width(rows)
-    odd = next((row for row in rows if len(row.fields) != width), None)
-    if odd is None:
-        return
-    tabbed = [row for row in rows if "\t" in row.text]
-    if not delimiter and len(rows) > len(tabbed) > len(rows) / 2:
-        odd = next(row for row in rows if "\t" not in row.text)
+    if odd := next((row for row in rows if len(row.fields) != width), None):
         raise FlairNasError(
-            f"{path}:{odd.line}: no tab in {odd.text!r}, where {len(tabbed):,} of {len(rows):,} rows have one; "
-            "tabs separate columns if every row has one: correct this row"
+            f"{path}:{odd.line}: {len(odd.fields)} columns, where most rows have {width}: the row is {odd}; columns "
+            "are separated by blanks, or by tabs if every row has one (or --delimiter), sentences by an empty line"
         )
-    usual = next(row for row in rows if len(row.fields) == width)
-    others = "nearly all others have" if usual.line > odd.line else f"line {usual.line} has"
-    raise FlairNasError(
-        f"{path}:{odd.line}: {len(odd.fields)} columns, where {others} {width}: the row is {odd}; columns are parted "
-        "by blanks or tabs (or what --delimiter says), sentences by an empty line"
-    )
 
 
-def _refuse_csv(path: Path, some: Sequence[Row]) -> None:
-    """Refuse rows with as many commas or semicolons each if blanks part them unevenly, or the first has headings."""
-    for mark in ",;":
-        count, rows = Counter(row.text.count(mark) for row in some).most_common(1)[0] if some else (0, 0)
-        if not count or rows < 0.8 * len(some):
-            continue
-        fields = {field.strip(' "').casefold() for field in some[0].text.split(mark)}
-        widths = {len(row.fields) for row in some}
-        if len(widths) > 1 or widths == {1} or fields & {*WORD_HEADINGS}:
-            raise FlairNasError(
-                f"{path} is CSV, with columns separated by {mark!r} (line {some[0].line} is {some[0].text[:100]!r}): "
-                f"write column files with: {_convert(path)}, or add --delimiter '{mark}' if it has neither headings "
-                "nor quotes, and an empty line after each sentence"
-            )
+def _warn_of_long(path: Path, blocks: Sequence[Block]) -> None:
+    """Warn of long sentences, which take much time and memory, and may be several."""
+    if long := [block.rows for block in blocks if len(block.rows) > _LONG]:
+        others = f" ({len(long)} sentences have more than {_LONG})" if len(long) > 1 else ""
+        log.warning(
+            "%s:%d: a sentence of %s words begins here%s; an empty line ends a sentence, is one missing?",
+            *(path, long[0][0].line, f"{len(long[0]):,}", others),
+        )
 
 
 def _convert(path: Path) -> str:
@@ -304,23 +289,3 @@ def _convert(path: Path) -> str:
 
 def _no_sentence(path: Path) -> FlairNasError:
     return FlairNasError(f"{path} holds no sentence: a row for each token is expected, such as 'London B-LOC'")
-
-
-def _log_kinds(path: Path, marks: Mapping[str, Sequence[Row]], others: Sequence[Row], blocks: Sequence[Block]) -> None:
-    """Log the rows that are no words or end sentences, and words with ``#`` that could be comments."""
-    rows = [row for block in blocks for row in block.rows]
-    hashes = [row for row in rows if row.fields[0] == "#"]
-    labels = {row.fields[-1] for row in rows if not row.text.startswith("#")}
-    first = sum(block.rows[0].fields[0] == "#" for block in blocks)
-    kinds = {
-        **marks,
-        "words '#'": hashes if marks["comments"] or 2 * first > len(blocks) > 1 else [],
-        "words '#...' with a label that no other row has": [
-            row for row in rows if row.text[0] == "#" and row.fields[0] != "#" and row.fields[-1] not in labels
-        ],
-        "ranges of words": [row for row in others if "-" in row.fields[0]],
-        "empty nodes": [row for row in others if "." in row.fields[0]],
-        "document marks": [row for block in blocks if block.is_mark for row in block.rows],
-    }
-    if parts := [f"{kind}: {len(rows):,} (first, line {rows[0].line})" for kind, rows in kinds.items() if rows]:
-        log.info("%s holds %s", path, ", ".join(parts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,12 +13,10 @@ from segtok.segmenter import split_single
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runtime.words import split_words
 from flair_nas.storage.files import whole_file
+from flair_nas.storage.parts import PART_NAMES, part_of
 from flair_nas.storage.paths import typed, user_path
 from flair_nas.tagging.data.annotations import Annotated, Notes, Span, Tagged, read_annotations
 from flair_nas.tagging.data.label_forms import read_labels, to_bio
-
-_PARTS = {"train": ("train", "training"), "dev": ("dev", "valid", "validation", "val", "testa"),
-          "test": ("test", "testing", "testb")}  # fmt: skip
 
 
 class ConvertedPart(NamedTuple):
@@ -66,8 +63,8 @@ def convert_corpus(files: str | Path | Sequence[str | Path], out: str | Path) ->
     files = [files] if isinstance(files, (str, Path)) else files
     sources: dict[str, list[Path]] = {}
     for file in map(user_path, files):
-        sources.setdefault(_part_of(file), []).append(file)
-    paths = {part: user_path(out) / f"{part}.txt" for part in _PARTS if part in sources}
+        sources.setdefault(part_of(file) or "train", []).append(file)
+    paths = {part: user_path(out) / f"{part}.txt" for part in PART_NAMES if part in sources}
     if there := [typed(path) for path in paths.values() if path.exists()]:
         raise FlairNasError(f"{', '.join(there)} would be replaced; give another --out, or delete it")
     parts = {part: [sentence for file in sources[part] for sentence in _convert(file)] for part in paths}
@@ -77,15 +74,6 @@ def convert_corpus(files: str | Path | Sequence[str | Path], out: str | Path) ->
             rows = ("".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in parts[part])
             stack.enter_context(whole_file(path)).write_text("\n".join(rows), encoding="utf-8")
     return {part: _describe(paths[part], parts[part]) for part in paths}
-
-
-def _part_of(file: Path) -> str:
-    """Return the part that the name of a file has as a word, or train."""
-    words = re.split(r"[^a-z]+", file.name.lower())
-    named = [part for part, names in _PARTS.items() if any(word in names for word in words)]
-    if len(named) > 1:
-        raise FlairNasError(f"{file}: the name could mean {' or '.join(named)}; rename the file")
-    return named[0] if named else "train"
 
 
 def _describe(path: Path, sentences: Sequence[Sequence[tuple[str, str]]]) -> ConvertedPart:

@@ -16,9 +16,13 @@ from flair.datasets import CONLL_2000, WNUT_17
 from torch.utils.data import Dataset
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed, shown
+from flair_nas.settings.fields import get_kinds
+from flair_nas.storage.parts import find_parts
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.data.column_files import pick_columns, read_part
+from flair_nas.tagging.config import CorpusSettings
+from flair_nas.tagging.data.column_files import parse_columns, pick_columns, read_part
+from flair_nas.tagging.data.column_rows import ColumnFormat
 from flair_nas.tagging.data.names import NAMES, find_folder
 from flair_nas.tagging.quiet import no_flair_remarks
 
@@ -26,8 +30,6 @@ log = logging.getLogger("flair_nas")
 
 SPLIT_SEED = 0
 """The seed that splits a missing dev part off; by the global random state, each training seed would get another."""
-
-_SAMPLE = 1000  # sentences that are checked for words that are none
 
 
 class TaggingCorpus(NamedTuple):
@@ -94,8 +96,8 @@ def load_corpus(
 
     Args:
         source: ``wnut_17``, ``conll_03``, ``conll_2000``, ``demo``, or a folder of column files (one token per line,
-            columns separated by blanks or tabs, an empty line between sentences). File names tell the parts, as in
-            Flair: `train`; `dev` or `testa`; `testb` or `test`.
+            columns separated by blanks or tabs, an empty line between sentences). Words in file names tell the parts:
+            train; dev, valid or testa; test or testb.
         label_type: the name of the label column. Default: the corpus's own, the only column besides the text, or
             ``ner``.
         columns: column number, from 0, to name; one is ``text``. Default: the corpus's own; in a folder, the first
@@ -124,10 +126,16 @@ def load_corpus(
         label_type = label_type or KNOWN[source].label_type
     else:
         folder = find_folder(source)
-    corpus, label_type = _read_folder(folder, columns, label_type, delimiter, comment)
+    corpus, label_type = _read_folder(folder, columns, label_type, ColumnFormat(delimiter, comment))
     name = source if source in NAMES else folder.resolve().name
     corpus.name = name
     return TaggingCorpus(corpus, label_type, name, digest_of(corpus, label_type))
+
+
+def load_corpus_of(config: CorpusSettings) -> TaggingCorpus:
+    """Return the corpus that the settings name."""
+    named = {name: getattr(config, name) for name in ("label_type", "data_root", *get_kinds(ColumnFormat))}
+    return load_corpus(config.corpus, columns=parse_columns(config.columns) if config.columns else None, **named)
 
 
 def describe_corpus(corpus: TaggingCorpus) -> None:
@@ -140,29 +148,13 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
         *(corpus.name, ", ".join(str(len(part)) for part in parts.values()), words, corpus.label_type),
         listed([f"{label} {count:,}" for label, count in sorted(counts.items())]),
     )
-    for fault in (*_odd_words(parts), *_odd_labels(parts, counts, corpus.label_type)):
+    for fault in _find_oddities(parts, counts, corpus.label_type):
         log.warning("%s: %s", corpus.name, fault)
 
 
-def _odd_words(parts: Mapping[str, Sequence[Sentence]]) -> Iterator[str]:
-    """Yield what is odd about the words of a corpus."""
+def _find_oddities(parts: Mapping[str, Sequence[Sentence]], counts: Counter[str], label_type: str) -> Iterator[str]:
+    """Yield a sentence for each probable mistake in a corpus, from its parts and the counts of labels in train."""
     train = parts["train"]
-    texts = [token.text for sentence in train[:_SAMPLE] for token in sentence.tokens]
-    if sum(text.isdigit() for text in texts) > len(texts) / 2:
-        yield (
-            "more than half of its words are numbers; is this the column of words? Name it as in --columns "
-            "text=1,ner=3, counted from 0"
-        )
-    if ":" in (prefix := os.path.commonprefix(texts)) and len(set(texts)) > 1:
-        yield f"every word begins with {prefix!r}; if that is no part of the words, take it away"
-    for name in ("dev", "test"):
-        pairs = zip(parts[name], train)
-        if len(parts[name]) == len(train) and all(a.to_tokenized_string() == b.to_tokenized_string() for a, b in pairs):
-            yield f"{name} is the same as train, so its figures say nothing"
-
-
-def _odd_labels(parts: Mapping[str, Sequence[Sentence]], counts: Counter[str], label_type: str) -> Iterator[str]:
-    """Yield what is odd about the labels of a corpus, whose counts in train are known."""
     if not parts["test"]:
         yield "no test file, so there will be no test figure"
     if once := [label for label, count in counts.items() if count == 1][:21]:  # `listed` shows 20; hints take time
@@ -170,6 +162,9 @@ def _odd_labels(parts: Mapping[str, Sequence[Sentence]], counts: Counter[str], l
         labels = listed([f"{label} ({hint})" if hint else label for label, hint in zip(once, hints)])
         yield f"train has a single example of {labels}, too little to learn from; is it spelt as it should be?"
     for name in ("dev", "test"):
+        pairs = zip(parts[name], train)
+        if len(parts[name]) == len(train) and all(a.to_tokenized_string() == b.to_tokenized_string() for a, b in pairs):
+            yield f"{name} is the same as train, so its figures say nothing"
         if unseen := sorted(labels_of(parts[name], label_type) - counts.keys()):
             yield f"{', '.join(unseen)} occurs in {name} and not in train: it cannot be learned and counts as missed"
 
@@ -234,58 +229,51 @@ def _known_folder(name: str, data_root: str | Path | None) -> Path:
 
 
 def _is_complete(folder: Path, known: _KnownCorpus) -> bool:
-    return folder.is_dir() and sum(part is not None for part in _find_parts(folder)) >= len(known.files)
+    return folder.is_dir() and len(_find_parts(folder)) >= len(known.files)
 
 
-def _find_parts(folder: Path) -> tuple[Path | None, Path | None, Path | None]:
-    """Return the files of train, dev and test by their names, as Flair does, but not by their order on the disk."""
-    plain = [f for f in sorted(folder.iterdir()) if f.is_file()]
-    files = [f for f in plain if not {".gz", ".swp"} & set(Path(f.name.lower()).suffixes)]
-
-    def only(part: str, candidates: list[Path]) -> Path | None:
-        if len(candidates) > 1:
-            names = ", ".join(f.name for f in candidates)
-            raise FlairNasError(f"{folder}: several files could be the {part} part ({names}); keep one of them here")
-        return candidates[0] if candidates else None
-
-    train = only("train", [f for f in files if "train" in f.name and "54019" not in f.name])
-    dev = only("dev", [f for f in files if ("dev" in f.name or "testa" in f.name) and f != train])
-    rest = [f for f in files if f not in (train, dev)]
-    test = only("test", [f for f in rest if "testb" in f.name] or [f for f in rest if "test" in f.name])
-    return train, dev, test
+def _find_parts(folder: Path) -> dict[str, Path]:
+    """Return the files of train, dev and test; packed files and those of editors are none."""
+    return find_parts(file for file in folder.iterdir() if file.is_file() and file.suffix not in (".gz", ".swp"))
 
 
 def _read_folder(
-    folder: Path, columns: Mapping[int, str] | None, label_type: str | None, delimiter: str | None, comment: str | None
+    folder: Path, columns: Mapping[int, str] | None, label_type: str | None, form: ColumnFormat
 ) -> tuple[Corpus[Sentence], str]:
     """Return the corpus in a folder, and its label type."""
     files = _find_parts(folder)
-    if files[0] is None:
+    if "train" not in files:
         there = ", ".join(sorted(f.name for f in folder.iterdir())) or "nothing"
         raise FlairNasError(f"{folder}: no file has 'train' in its name; the folder holds {there}")
-    columns, label_type = pick_columns(files[0], columns, label_type, delimiter, comment)
-    train = read_part(files[0], columns, label_type, delimiter, comment)
-    dev, test = (read_part(file, columns, label_type, delimiter, comment) if file else None for file in files[1:])
-    _check_labels(files[0], train.datapoints, label_type)
-    level = is_token_level(train.datapoints, label_type)
-    for file, part in zip(files, (train, dev, test)):
-        if part is not None and {level, is_token_level(part.datapoints, label_type)} == {True, False}:
+    columns, label_type = pick_columns(files["train"], columns, label_type, form)
+    parts = {part: read_part(file, columns, label_type, form) for part, file in files.items()}
+    train = parts["train"].datapoints
+    _check_labels(files["train"], train, label_type)
+    level = is_token_level(train, label_type)
+    for part, file in files.items():
+        if {level, is_token_level(parts[part].datapoints, label_type)} == {True, False}:
             kinds = ("spans", "tokens") if level else ("tokens", "spans")
             raise FlairNasError(
-                f"{file}: its tags are of {kinds[0]}, those of {files[0]} of {kinds[1]} (B- and I- mark spans); "
+                f"{file}: its tags are of {kinds[0]}, those of {files['train']} of {kinds[1]} (B- and I- mark spans); "
                 "write all parts in one way"
             )
     with no_flair_remarks("No dev split found"):  # the warning below names the files
-        corpus = Corpus(train, dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
-    if dev is None:
+        corpus = Corpus(
+            parts["train"],
+            parts.get("dev"),
+            parts.get("test"),
+            sample_missing_splits="only_dev",
+            random_seed=SPLIT_SEED,
+        )
+    if "dev" not in files:
         sampled = len(sentences_of(corpus.dev))
         if not sampled:
             raise FlairNasError(
                 f"{folder}: {len(train)} training sentences are too few to split dev off; add a dev file"
             )
-        unused = sorted(f.name for f in folder.iterdir() if f.is_file() and f not in files)
+        unused = sorted(f.name for f in folder.iterdir() if f.is_file() and f not in files.values())
         log.warning(
-            "%s: no file with 'dev' or 'testa' in its name%s, so dev is a fixed tenth of train (%d sentences)",
+            "%s: no file with 'dev' or 'valid' in its name%s, so dev is a fixed tenth of train (%d sentences)",
             *(folder, f" ({', '.join(unused)} passed over)" if unused else "", sampled),
         )
     return corpus, label_type

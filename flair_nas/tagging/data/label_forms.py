@@ -23,6 +23,7 @@ _UNUSUAL = (re.compile(f"{_LETTER}[_:./](?P<type>.+)"), re.compile(f"(?P<type>.+
 _NESTED = re.compile(r"(O|[BIES]-[^|+;,/&]+)([|+;,/&]+(O|[BIES]-[^|+;,/&]+))+")
 _WITHOUT_TYPE = re.compile(f"{_LETTER}[-_]")
 _NAMED = re.compile(r"[^=]+=[BIES]-.+")  # name=B-PER, among the features of CoNLL-U
+_OF_FLAIR = ("<unk>", "<START>", "<STOP>")
 _BRACKETS = re.compile(r"\([^()*]+\*?.*|\*\)+")  # (PER* and *), as in CoNLL-2012
 
 
@@ -85,6 +86,8 @@ def to_bio(tags: Sequence[str]) -> list[str]:
 
 def _find_fault(label: str, labels: Collection[str]) -> str:
     """Return what is wrong with a label, and what to do, or an empty text."""
+    if label in _OF_FLAIR or label[2:] in _OF_FLAIR:
+        return "is a label that Flair has of its own; call it otherwise"
     if label in ("", "_"):
         return "stands for no label; write O, as BIO does, or choose another column by --columns"
     if _NAMED.fullmatch(label):

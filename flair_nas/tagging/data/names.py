@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
-from flair_nas.storage.paths import siblings, typed, user_path
+from flair_nas.storage.paths import typed, user_path
 
 NAMES = ("demo", "conll_03", "conll_2000", "wnut_17")
 """Names of corpora that are no folders."""
@@ -28,8 +28,7 @@ def find_folder(source: str) -> Path:
         raise FlairNasError(
             f"{fault}, which `flair-nas convert {typed(folder)} --out FOLDER` makes" if is_other else fault
         )
-    near = {name: typed(Path(where)) for name, where in siblings(Path(source)).items() if Path(where).is_dir()}
-    hint = did_you_mean(Path(source).name.replace("-", "_"), near | dict(zip(NAMES, NAMES)), count=2)
+    hint = did_you_mean(source.replace("-", "_"), NAMES)
     raise FlairNasError(
         f"unknown corpus {brief(source)}: {hint}give one of {', '.join(NAMES)}, or a folder of column files; "
         f"there is no folder {folder.absolute()}"

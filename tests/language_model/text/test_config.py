@@ -12,7 +12,7 @@ import yaml
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.language_model.text.corpus import load_configured_text, load_text
+from flair_nas.language_model.text.corpus import load_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings.fields import as_flags
 from flair_nas.settings.resolve import read_settings, to_yaml
@@ -58,13 +58,13 @@ def test_a_search_and_a_language_model_read_the_same_text(tmp_path: Path, monkey
     given: dict[str, Any] = {
         "text": str(tmp_path / "text.txt"), "valid_share": 0.3, "vocabulary_size": 6, "min_count": 2, "lowercase": True
     }  # fmt: skip
-    found = {load_configured_text(config_type(**given)).fingerprint for config_type in CONFIGS}
+    found = {load_text(given["text"], config_type(**given)).fingerprint for config_type in CONFIGS}
     assert found == {load_text(given.pop("text"), **given).fingerprint}
-    other = load_configured_text(TextSettings(**given), {"train": tmp_path / "text.txt"})
+    other = load_text({"train": tmp_path / "text.txt"}, TextSettings(**given))
     assert {other.fingerprint} == found
     for text in (None, ""):
         with pytest.raises(FlairNasError, match="no text: give a folder with train and valid text with --text DIR"):
-            load_configured_text(TextSettings(text=text))
+            load_text(text)
 
 
 def test_flags_that_give_them() -> None:

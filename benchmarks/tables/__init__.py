@@ -1,0 +1,1 @@
+"""Tables of layers by corpora, as in papers: one YAML file each, run and shown with their uncertainty."""

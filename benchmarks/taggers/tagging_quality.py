@@ -1,0 +1,170 @@
+"""F1, parameters, seconds and memory of taggers with an LSTM and with searched cells, at one setting for all.
+
+    python -m benchmarks.taggers.tagging_quality GROUP ... --data-root DATASETS --embeddings EMBEDDING ... --out RUNS
+
+GROUP is a name of GROUPS below, or of one of their runs. Each seed of each run is trained in a folder of its own below
+RUNS, goes on where it was stopped, and leaves its figures in benchmarks/results/tagging_quality/; what has figures
+there is not trained again. Groups may run side by side. The table comes from those figures.
+"""
+
+import argparse
+import functools
+import json
+import statistics
+from pathlib import Path
+
+from flair_nas import random_genotype
+from flair_nas.experiments.statistics import mean_and_spread
+from flair_nas.runs.memory import forget_peak_memory
+from flair_nas.tagging.config import TaggerConfig
+
+RANDOM_CELL = random_genotype(1).one_line()
+RANDOM_CELL_2 = random_genotype(1, edges_per_node=2).one_line()
+WNUT = {"corpus": "wnut_17", "epochs": 15}
+CONLL03 = {"corpus": "conll_03", "epochs": 2, "seeds": [1]}
+CONLL2000 = {"corpus": "conll_2000", "epochs": 2, "seeds": [1]}
+ESS = "benchmarks/genotypes/ess-hand-made.json,carry=gated"  # as it was when these figures were made
+
+NARROW = "init_range=0.04"  # the start of the papers' code, which is meant for H = 850
+
+# group -> run -> settings; the rest is the same for all
+GROUPS: dict[str, dict[str, dict]] = {
+    "wnut": {
+        "wnut/lstm": {**WNUT, "rnn": "lstm"},
+        "wnut/i-darts-ptb": {**WNUT, "rnn": "i-darts-ptb,init_range=0.125"},  # 2 / √H
+    },
+    "wnut-narrow": {
+        f"wnut/{name}-narrow": {**WNUT, "rnn": f"{rnn},{NARROW}"}
+        for name, rnn in {
+            "i-darts-ptb": "i-darts-ptb",
+            "darts-v2": "darts-v2",
+            "random": RANDOM_CELL,
+            "ess": ESS,
+        }.items()
+    },
+    "choices": {
+        "wnut/ess-product": {**WNUT, "seeds": [1], "epochs": 6, "rnn": f"{ESS},gate=product,{NARROW}"},
+        "wnut/random2-sum": {**WNUT, "seeds": [1], "epochs": 4, "rnn": f"{RANDOM_CELL_2},combine=sum,{NARROW}"},
+        "wnut/random2-mean": {**WNUT, "seeds": [1], "epochs": 4, "rnn": f"{RANDOM_CELL_2},combine=mean,{NARROW}"},
+    },
+    "conll03": {
+        "conll03/lstm": {**CONLL03, "rnn": "lstm"},
+        "conll03/i-darts-ptb-narrow": {**CONLL03, "rnn": f"i-darts-ptb,{NARROW}"},
+    },
+    "conll03-ess": {"conll03/ess-narrow": {**CONLL03, "rnn": f"{ESS},{NARROW}"}},
+    "conll2000": {
+        "conll2000/lstm": {**CONLL2000, "rnn": "lstm"},
+        "conll2000/i-darts-ptb-narrow": {**CONLL2000, "rnn": f"i-darts-ptb,{NARROW}"},
+    },
+    "conll2000-ess": {"conll2000/ess-narrow": {**CONLL2000, "rnn": f"{ESS},{NARROW}"}},
+}
+# what a default was chosen between: runs of seed 1, compared over the epochs that both have
+CHOICES = {
+    "gate": ("wnut/ess-narrow", "wnut/ess-product"),
+    "combine": ("wnut/random2-mean", "wnut/random2-sum"),
+    "init_range": ("wnut/i-darts-ptb", "wnut/i-darts-ptb-narrow"),
+}
+# the learning rate by the rule of the I-DARTS paper
+COMMON = {"hidden_size": 256, "seeds": [1, 2, 3], "anneal_factor": 0.25, "patience": 2}
+
+
+RESULTS = Path(__file__).parents[1] / "results" / "tagging_quality"
+
+
+def main() -> None:
+    """Runs groups."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"which runs: {', '.join(GROUPS)}")
+    parser.add_argument("--data-root", help="folder with the corpora, as Flair lays them out")
+    parser.add_argument("--embeddings", nargs="+", help="as flair-nas tag train takes them")
+    parser.add_argument("--out", type=Path, default=Path("runs/tagging_quality"), help="folder of all runs")
+    arguments = parser.parse_args()
+    alone = {name: {name: settings} for runs in GROUPS.values() for name, settings in runs.items()}
+    unknown = set(arguments.groups) - {*GROUPS, *alone}
+    if unknown or not arguments.groups:
+        parser.error(f"groups are {', '.join(GROUPS)}; got {', '.join(unknown) or 'none'}")
+    _share_corpora()
+    for group in arguments.groups:
+        for name, settings in {**GROUPS, **alone}[group].items():
+            for seed in settings.get("seeds", COMMON["seeds"]):
+                common = {"data_root": arguments.data_root, "embeddings": arguments.embeddings, **COMMON}
+                run(name, TaggerConfig(**{**common, **settings, "seeds": [seed]}), arguments.out)
+
+
+def figures_of(name: str, seed: int) -> Path:
+    """The file with the figures of a run and seed."""
+    return RESULTS / f"{name.replace('/', '-')}-seed{seed}.json"
+
+
+def run(name: str, config: TaggerConfig, out: Path) -> None:
+    """Trains one seed, unless its figures are there, and writes them."""
+    seed = config.seeds[0]
+    figures = figures_of(name, seed)
+    if figures.exists():
+        return
+    from flair_nas import train_taggers
+
+    forget_peak_memory()
+    metrics = train_taggers(config, out / name / f"seed{seed}", progress=False)
+    kept = {key: value for key, value in metrics["seeds"][0].items() if key != "reports"}
+    kept["rnn"] = config.rnn
+    history = (out / name / f"seed{seed}" / f"seed-{seed}" / "history.jsonl").read_text()
+    epochs = [json.loads(line) for line in history.splitlines()]
+    kept["cpu_seconds_per_epoch"] = epochs[-1]["cpu_seconds"]  # the first one may also compute the embeddings
+    kept["history"] = [{key: epoch[key] for key in ("train_loss", "dev_loss", "dev_f1")} for epoch in epochs]
+    figures.parent.mkdir(parents=True, exist_ok=True)
+    figures.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    print(figures.name, kept["dev_f1"], kept["test_f1"], flush=True)
+
+
+def _share_corpora() -> None:
+    """Has the runs of this process read each corpus once, so that the embeddings stored with it are computed once."""
+    from flair_nas.tagging import training
+
+    training.load_corpus = functools.cache(training.load_corpus)
+
+
+def table() -> str:
+    """The figures, in the order of GROUPS."""
+    lines = [
+        "| run | seeds | dev F1 | test F1 | parameters | of which recurrent | CPU s per epoch | peak MB |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in (name for runs in GROUPS.values() for name in runs):
+        paths = [path for seed in COMMON["seeds"] if (path := figures_of(name, seed)).exists()]
+        seeds = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        if not seeds:
+            continue
+        scores = [mean_and_spread([seed[part] for seed in seeds]) for part in ("dev_f1", "test_f1")]
+        seconds = statistics.mean(seed["cpu_seconds_per_epoch"] for seed in seeds)
+        lines.append(
+            f"| {name} | {len(seeds)} | {scores[0]} | {scores[1]} | {seeds[0]['parameters']:,} | "
+            f"{seeds[0]['rnn_parameters']:,} | {seconds:.0f} | "
+            f"{max(seed['peak_memory_mb'] for seed in seeds):,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def choices() -> str:
+    """Losses and F1 of the runs that a default was chosen between."""
+    lines = [
+        "| default | run | epochs | train loss of the last | dev loss of the last | least dev loss | best dev F1 |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for default, names in CHOICES.items():
+        paths = {name: figures_of(name, 1) for name in names}
+        if not all(path.exists() for path in paths.values()):
+            continue
+        histories = {name: json.loads(path.read_text(encoding="utf-8"))["history"] for name, path in paths.items()}
+        epochs = min(map(len, histories.values()))
+        for name, history in histories.items():
+            kept = history[:epochs]
+            lines.append(
+                f"| {default} | {name} | {epochs} | {kept[-1]['train_loss']:.4f} | {kept[-1]['dev_loss']:.4f} | "
+                f"{min(epoch['dev_loss'] for epoch in kept):.4f} | {max(epoch['dev_f1'] for epoch in kept):.2f} |"
+            )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Figures as Plotly takes them: plain dictionaries of data, layout and frames. Nothing here imports Plotly.
+
+All that they have in common is in ``resources/report/template.json``.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple, TypeVar
+
+from flair_nas.drawing.curves import COLOURS, Curve, Panel
+
+Figure = dict[str, Any]
+T = TypeVar("T")
+
+_FEW = 40  # points of a curve that are also drawn as dots
+_LEGEND = 400  # pixels of a row of the legend, above the plot
+
+
+class Detail(NamedTuple):
+    """The largest numbers of points in a curve and of epochs on a slider."""
+
+    points: int
+    epochs: int
+
+
+class Heat(NamedTuple):
+    """A heat map at one epoch: values [rows][columns], None where there is none, and row and column of each mark."""
+
+    values: Sequence[Sequence[float | None]]
+    marks: Sequence[tuple[str, str]]
+
+
+def thin(items: Sequence[T], limit: int) -> list[T]:
+    """Return at most `limit` items, evenly spread, the first and the last among them."""
+    if len(items) <= limit:
+        return list(items)
+    return [items[round(place * (len(items) - 1) / (limit - 1))] for place in range(limit)]
+
+
+def label(text: str) -> str:
+    """Return text that Plotly shows as it is: it takes some HTML."""
+    return escape(text, quote=False)
+
+
+def draw_panel(panel: Panel, detail: Detail) -> Figure:
+    """Draw the curves of a panel over epochs."""
+    return draw_curves(panel.curves, panel.title, "epoch", panel.y, detail, log=panel.log)
+
+
+def draw_curves(
+    curves: Sequence[Curve], title: str, x: str, y: str, detail: Detail, *, log: bool = False, at: Sequence[float] = ()
+) -> Figure:
+    """Draw curves; `at` are places on the x axis that are marked by lines."""
+    data = []
+    for curve in curves:
+        points = thin(list(zip(curve.xs, curve.ys)), detail.points)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers" if len(points) <= _FEW else "lines",
+                "name": label(curve.name),
+                "x": [place for place, _ in points],
+                "y": [value for _, value in points],
+                "line": {"color": curve.colour, "width": 2 if curve.named else 1, "dash": curve.dash},
+                "opacity": 1 if curve.named else 0.45,
+                "showlegend": curve.named,
+                "fill": curve.fill,
+            }
+        )
+    names = [curve.name for curve in curves if curve.named]
+    more = 19 * (sum(45 + 7 * len(name) for name in names) // _LEGEND) if len(names) > 1 else 0
+    layout: Figure = {
+        "title": {"text": label(title)},
+        "height": 330 + more,
+        "margin": {"t": 62 + more},
+        "xaxis": {"title": {"text": label(x)}},
+        "yaxis": {"title": {"text": label(y)}, "type": "log" if log else "linear"},
+        "showlegend": len(names) > 1,
+        "shapes": [{"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1, "yref": "paper"} for place in at],
+    }
+    return {"data": data, "layout": layout}
+
+
+def draw_seeds(rows: Mapping[str, Sequence[float]], title: str) -> Figure:
+    """Draw the figures of rows: each seed as a point, mean and standard deviation as a bar."""
+    shown = {label(name): values for name, values in rows.items() if values}
+    seeds = {
+        "x": [value for values in shown.values() for value in values],
+        "y": [name for name, values in shown.items() for _ in values],
+        "marker": {"color": COLOURS[-1], "size": 7, "opacity": 0.75},
+        "hovertemplate": "%{y}<br>a seed: %{x:.5~g}<extra></extra>",
+    }
+    deviations = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in shown.values()]
+    means = {
+        "x": [statistics.mean(values) for values in shown.values()],
+        "y": [*shown],
+        "error_x": {"type": "data", "array": deviations, "color": COLOURS[0], "thickness": 1.5, "width": 5},
+        "marker": {"color": COLOURS[0], "size": 9, "symbol": "diamond"},
+        "hovertemplate": "%{y}<br>mean: %{x:.5~g} ± %{error_x.array:.3~g}<extra></extra>",
+    }
+    layout = {
+        "title": {"text": label(title)},
+        "height": 110 + 30 * len(shown),
+        "yaxis": {"type": "category", "autorange": "reversed"},
+        "showlegend": False,
+    }
+    return {"data": [{"type": "scatter", "mode": "markers", **points} for points in (seeds, means)], "layout": layout}
+
+
+def draw_heat(steps: Sequence[Heat], rows: Sequence[str], columns: Sequence[str], title: str) -> Figure:
+    """Draw heat maps as frames of one figure, on one scale; the last frame is shown first."""
+    frames: list[Figure] = []
+    for place, step in enumerate(steps):
+        marks = {"x": [column for _, column in step.marks], "y": [row for row, _ in step.marks]}
+        frames.append({"name": str(place), "data": [{"z": step.values}, marks]})
+    numbers = [value for step in steps for row in step.values for value in row if value is not None]
+    heat = {"x": list(columns), "y": list(rows), "zmin": min(numbers), "zmax": max(numbers)}
+    marker = {"symbol": "circle-open", "size": 11, "color": "#e5383b", "line": {"width": 2.5}}
+    rings = {"mode": "markers", "marker": marker, "hovertemplate": "%{y}, %{x}: kept<extra></extra>"}
+    axis = {"type": "category", "fixedrange": True, "showgrid": False}
+    layout = {
+        "title": {"text": label(title)},
+        "height": 92 + 18 * len(rows),
+        "margin": {"t": 82, "b": 10},
+        "xaxis": axis | {"side": "top", "range": [-0.5, len(columns) - 0.5]},
+        "yaxis": axis | {"range": [len(rows) - 0.5, -0.5], "tickmode": "array", "tickvals": list(rows)},
+        "showlegend": False,
+    }
+    last = frames[-1]["data"]
+    data = [{"type": "heatmap", **heat, **last[0]}, {"type": "scatter", **rings, **last[1]}]
+    return {"data": data, "layout": layout, "frames": frames}

@@ -1,0 +1,99 @@
+"""Record of an epoch: a line of ``history.jsonl``, with the same names in every training and search."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flair_nas.runs.memory import peak_memory_mb
+from flair_nas.runs.metric import Metric
+
+Line = dict[str, Any]
+"""JSON data of an epoch."""
+
+
+@dataclass
+class EpochClock:
+    """Clock of an epoch: times of its training and of its evaluation.
+
+    Args:
+        seconds: time of the training.
+        cpu_seconds: CPU time of the training, over all threads.
+        evaluation_seconds: time of the evaluation.
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Let the next time begin now."""
+        self._start, self._start_cpu = time.perf_counter(), time.process_time()
+
+    def add_training(self) -> None:
+        """Count the time since the last call as training."""
+        now, now_cpu = time.perf_counter(), time.process_time()
+        self.seconds += now - self._start
+        self.cpu_seconds += now_cpu - self._start_cpu
+        self._start, self._start_cpu = now, now_cpu
+
+    def add_evaluation(self) -> None:
+        """Count the time since the last call as evaluation."""
+        self.evaluation_seconds += time.perf_counter() - self._start
+        self.restart()
+
+
+@dataclass
+class EpochRecord:
+    """Figures of an epoch. A figure that is not finite is None in the line.
+
+    Args:
+        epoch: its number, from 1.
+        train_loss: mean loss of its steps; None if nothing was trained.
+        dev_loss: mean loss on the validation part.
+        metric: metric of the model.
+        value: metric on the validation part.
+        clock: times of the epoch.
+        learning_rate: learning rate of the model weights, where there is one for the whole epoch.
+        genotype: genotype at its end, in one line, if the training has one.
+        further: figures that other trainings do not have, as JSON data by name.
+
+    Example:
+        >>> from flair_nas.runs.metric import F1
+        >>> record = EpochRecord(1, 2.5, 1.5, F1, 61.2, EpochClock(), learning_rate=0.2)
+        >>> line = record.to_line()
+        >>> line["dev_f1"], line["learning_rate"]
+        (61.2, 0.2)
+    """
+
+    epoch: int
+    train_loss: float | None
+    dev_loss: float
+    metric: Metric
+    value: float
+    clock: EpochClock
+    learning_rate: float | None = None
+    genotype: str | None = None
+    further: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_line(self) -> Line:
+        """Return the line of ``history.jsonl`` as JSON data."""
+        line = {"epoch": self.epoch, "train_loss": self.train_loss}
+        line |= {"dev_loss": _finite(self.dev_loss), self.metric.key: _finite(self.value)}
+        line |= {name: v for name in ("learning_rate", "genotype") if (v := getattr(self, name)) is not None}
+        return {**line, **self.further, **asdict(self.clock), "peak_memory_mb": peak_memory_mb()}
+
+
+def sum_seconds(history: Iterable[Line]) -> float:
+    """Return the time of all epochs, with evaluation."""
+    return float(sum(line["seconds"] + line["evaluation_seconds"] for line in history))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
