@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import DEFAULT_RECURRENCE, OPERATION_TABLE, OPERATIONS, Genotype
-from flair_nas.nn.gates import Device, GateBase, InterCellGate
+from flair_nas.nn.gates import GateBase, InterCellGate
 from flair_nas.nn.init import default_range
 from flair_nas.nn.kernels.elementwise_loop import Loop
 from flair_nas.nn.kernels.engine import CellProgram
@@ -52,8 +52,6 @@ class CellBase(nn.Module):
         hidden_size: H.
         width: W, 2H, or H in the plain form.
         recurrence: ``full``, or ``elementwise``, in which the state that is carried is s_0 instead of h_t.
-        device: device of the weights.
-        dtype: dtype of the weights.
     """
 
     init_range: float | None  # initialisation bound of the weights; if None, `range_of` makes it from a width
@@ -63,18 +61,10 @@ class CellBase(nn.Module):
     weight_nodes: nn.Parameter
     range_of: Callable[[int], float] = staticmethod(default_range)  # of H, for gates of the rows of each matrix
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        width: int,
-        recurrence: str = DEFAULT_RECURRENCE,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, width: int, recurrence: str = DEFAULT_RECURRENCE) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.recurrence = input_size, hidden_size, recurrence
-        self.weight_input = nn.Parameter(torch.empty(input_size, width, device=device, dtype=dtype))
+        self.weight_input = nn.Parameter(torch.empty(input_size, width))
         self.state_gate: GateBase | None = None
         self.input_gate: GateBase | None = None
 
@@ -83,20 +73,20 @@ class CellBase(nn.Module):
         """True if the cell has an inter-cell gate."""
         return self.state_gate is not None or self.input_gate is not None
 
-    def add_weights(self, nodes: int, device: Device = None, dtype: torch.dtype | None = None) -> None:
+    def add_weights(self, nodes: int) -> None:
         """Add the weights of a searched cell with this number of nodes: W_h, or v, and W_1..W_N."""
         size, width = self.hidden_size, self.weight_input.shape[1]
         shape = (size,) if self.recurrence == "elementwise" else (size, width)
-        self.weight_hidden = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        self.weight_nodes = nn.Parameter(torch.empty(nodes, size, width, device=device, dtype=dtype))
+        self.weight_hidden = nn.Parameter(torch.empty(shape))
+        self.weight_nodes = nn.Parameter(torch.empty(nodes, size, width))
 
-    def set_gates(self, genotype: Genotype, device: Device = None, dtype: torch.dtype | None = None) -> None:
+    def set_gates(self, genotype: Genotype) -> None:
         """Make this cell's gates those of a genotype."""
         sizes = self.input_size, self.hidden_size
         if genotype.state_gate is not None:
-            self.state_gate = InterCellGate(genotype.state_gate, *sizes, genotype.gate, device, dtype)
+            self.state_gate = InterCellGate(genotype.state_gate, *sizes, genotype.gate)
         if genotype.input_gate is not None:
-            self.input_gate = InterCellGate(genotype.input_gate, *sizes[::-1], genotype.gate, device, dtype)
+            self.input_gate = InterCellGate(genotype.input_gate, *sizes[::-1], genotype.gate)
 
     def reset_parameters(self) -> None:
         """Draw all weights from the global generator; architecture weights start at 1e-3 N(0, 1).
@@ -188,20 +178,12 @@ class SearchedCell(CellBase):
         input_gate.weight_entry [m, H, D], input_gate.weight_nodes [m, D, D].
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        genotype: Genotype,
-        init_range: float | None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float | None) -> None:
         width = (2 if genotype.highway else 1) * hidden_size
-        super().__init__(input_size, hidden_size, width, genotype.recurrence, device, dtype)
-        self.add_weights(len(genotype.nodes), device, dtype)
+        super().__init__(input_size, hidden_size, width, genotype.recurrence)
+        self.add_weights(len(genotype.nodes))
         self.genotype, self.init_range = genotype, init_range
-        self.set_gates(genotype, device, dtype)
+        self.set_gates(genotype)
         self.reset_parameters()
 
     def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,6 @@ from flair_nas.genotype import GATE_FORM_TABLE, OPERATION_TABLE, Gate
 from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import gate_plan
 from flair_nas.nn.matrix_product import product
-
-Device: TypeAlias = torch.device | str | int | None
 
 
 class GateBase(nn.Module):
@@ -26,23 +23,13 @@ class GateBase(nn.Module):
         entry_size: width E of the entry vectors v_1..v_m.
         gate_size: width G of the gate and of the vector that it scales.
         form: form of the gate, one of `GATE_FORMS`.
-        device: device of the weights.
-        dtype: dtype of the weights.
     """
 
-    def __init__(
-        self,
-        history: int,
-        entry_size: int,
-        gate_size: int,
-        form: str,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, history: int, entry_size: int, gate_size: int, form: str) -> None:
         super().__init__()
         self.form = form
-        self.weight_entry = nn.Parameter(torch.empty(history, entry_size, gate_size, device=device, dtype=dtype))
-        self.weight_nodes = nn.Parameter(torch.empty(history, gate_size, gate_size, device=device, dtype=dtype))
+        self.weight_entry = nn.Parameter(torch.empty(history, entry_size, gate_size))
+        self.weight_nodes = nn.Parameter(torch.empty(history, gate_size, gate_size))
 
     def reset_parameters(self, range_of: Callable[[int], float]) -> None:
         """Draw the weights.
@@ -76,16 +63,8 @@ class GateBase(nn.Module):
 class InterCellGate(GateBase):
     """A discrete inter-cell gate, f' or g', with the structure of a `Gate`; see `GateBase` for other arguments."""
 
-    def __init__(
-        self,
-        gate: Gate,
-        entry_size: int,
-        gate_size: int,
-        form: str,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(gate.history, entry_size, gate_size, form, device, dtype)
+    def __init__(self, gate: Gate, entry_size: int, gate_size: int, form: str) -> None:
+        super().__init__(gate.history, entry_size, gate_size, form)
         self.nodes = gate.nodes
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:

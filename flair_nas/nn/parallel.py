@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from flair_nas.nn.cell import CellBase, Edges
-from flair_nas.nn.gates import Device
 from flair_nas.nn.kernels.elementwise_loop import Loop
 from flair_nas.nn.matrix_product import product
 from flair_nas.nn.packing import Packing
@@ -23,22 +22,18 @@ class SRUCell(CellBase):
     Args:
         input_size: D.
         hidden_size: H.
-        device: device of the weights.
-        dtype: dtype of the weights.
 
     Shape of the parameters:
         weight_input [D, 3H], columns [u | forget gate | reset gate], or [D, 4H] with [... | skip] if D is not H;
         weight_hidden [H], v_f; weight_reset [H], v_r; bias [2, H], b_f and b_r.
     """
 
-    def __init__(
-        self, input_size: int, hidden_size: int, device: Device = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int) -> None:
         width = (3 if input_size == hidden_size else 4) * hidden_size
-        super().__init__(input_size, hidden_size, width, "elementwise", device, dtype)
-        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
-        self.weight_reset = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty(2, hidden_size, device=device, dtype=dtype))
+        super().__init__(input_size, hidden_size, width, "elementwise")
+        self.weight_hidden = nn.Parameter(torch.empty(hidden_size))
+        self.weight_reset = nn.Parameter(torch.empty(hidden_size))
+        self.bias = nn.Parameter(torch.empty(2, hidden_size))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -81,8 +76,6 @@ class MinGRUCell(CellBase):
     Args:
         input_size: D.
         hidden_size: H.
-        device: device of the weights.
-        dtype: dtype of the weights.
 
     Shape of the parameters:
         weight_input [D, 2H], columns [gate | candidate]; bias [2H].
@@ -91,12 +84,10 @@ class MinGRUCell(CellBase):
     blocks = 2
     masks_states = False
 
-    def __init__(
-        self, input_size: int, hidden_size: int, device: Device = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int) -> None:
         width = self.blocks * hidden_size
-        super().__init__(input_size, hidden_size, width, "elementwise", device, dtype)
-        self.bias = nn.Parameter(torch.empty(width, device=device, dtype=dtype))
+        super().__init__(input_size, hidden_size, width, "elementwise")
+        self.bias = nn.Parameter(torch.empty(width))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -129,8 +120,6 @@ class MinLSTMCell(MinGRUCell):
     Args:
         input_size: D.
         hidden_size: H.
-        device: device of the weights.
-        dtype: dtype of the weights.
 
     Shape of the parameters:
         weight_input [D, 3H], columns [input gate | forget gate | candidate]; bias [3H].

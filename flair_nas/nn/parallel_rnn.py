@@ -53,11 +53,11 @@ class ParallelRNN(RecurrentLayer):
             warnings.warn(f"no state of {kind} enters a product, so recurrent_dropout does nothing", stacklevel=2)
 
         def make_cell(size: int) -> CellBase:
-            made: CellBase = cell(size, hidden_size, device=device, dtype=dtype)
+            made: CellBase = cell(size, hidden_size)
             return made
 
-        directions = num_layers, bidirectional, batch_first
-        super().__init__(input_size, hidden_size, make_cell, *directions, dropout, input_dropout, recurrent_dropout)
+        sizes, dropouts = (input_size, hidden_size), (dropout, input_dropout, recurrent_dropout)
+        super().__init__(*sizes, make_cell, num_layers, bidirectional, batch_first, *dropouts, device, dtype)
         self.kind = kind
 
     def config(self) -> dict[str, Any]:

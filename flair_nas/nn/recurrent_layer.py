@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -47,6 +48,8 @@ class RecurrentLayer(nn.Module):
         dropout: float = 0.0,
         input_dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
@@ -57,11 +60,12 @@ class RecurrentLayer(nn.Module):
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers, self.bidirectional, self.batch_first = num_layers, bool(bidirectional), bool(batch_first)
         self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
-        self.cells = nn.ModuleList(
-            make_cell(hidden_size * self.num_directions if layer else input_size)
-            for layer in range(num_layers)
-            for _ in range(self.num_directions)
-        )
+        with _made_on(device, dtype):
+            self.cells = nn.ModuleList(
+                make_cell(hidden_size * self.num_directions if layer else input_size)
+                for layer in range(num_layers)
+                for _ in range(self.num_directions)
+            )
 
     @property
     def num_directions(self) -> int:
@@ -178,6 +182,18 @@ class RecurrentLayer(nn.Module):
                 data = nn.functional.dropout(data, self.dropout, self.training)
         hidden, inputs, states = zip(*ends)
         return data, RecurrentState(torch.stack(hidden), inputs, states)
+
+
+@contextlib.contextmanager
+def _made_on(device: torch.device | str | int | None, dtype: torch.dtype | None) -> Iterator[None]:
+    """Make tensors within the block on a device and of a dtype, or PyTorch's defaults."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or default)
+    try:
+        with contextlib.nullcontext() if device is None else torch.device(device):
+            yield
+    finally:
+        torch.set_default_dtype(default)
 
 
 def _check_sizes(sizes: list[int], tokens: int) -> None:

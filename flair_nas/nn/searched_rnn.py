@@ -79,10 +79,10 @@ class SearchedRNN(RecurrentLayer):
             )
 
         def make_cell(size: int) -> SearchedCell:
-            return SearchedCell(size, hidden_size, genotype, init_range, device, dtype)
+            return SearchedCell(size, hidden_size, genotype, init_range)
 
-        directions = num_layers, bidirectional, batch_first
-        super().__init__(input_size, hidden_size, make_cell, *directions, dropout, input_dropout, recurrent_dropout)
+        sizes, dropouts = (input_size, hidden_size), (dropout, input_dropout, recurrent_dropout)
+        super().__init__(*sizes, make_cell, num_layers, bidirectional, batch_first, *dropouts, device, dtype)
         self.genotype, self.init_range = genotype, init_range
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
