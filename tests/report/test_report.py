@@ -374,7 +374,7 @@ def select_ledger(folder: Path) -> Ledger:
     ledger = Ledger(folder / "ledger.json")
     lstm, gru, other = (f"{name}-0a1b2c-rate0.1" for name in ("lstm", "gru", "cell"))
     rng = np.random.default_rng(0)
-    ledger.rule, ledger.plan = [0.35, 0.5], {"fresh": {f"2 of {lstm} and {gru}": 2}}
+    ledger.plan = {"fresh": {f"2 of {lstm} and {gru}": 2}}
     for name, chance in ((lstm, 0.5), (gru, 0.7)):
         for seed in (1, 2, 3):
             right = rng.binomial(2, chance, 50)
@@ -432,7 +432,7 @@ def test_each_of_a_few_candidates_has_its_colour(tmp_path: Path) -> None:
 
 def test_a_selection_that_has_just_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = select_ledger(tmp_path / "out")
-    ledger.plan, ledger.rule = {}, []
+    ledger.plan = {}
     ledger.save()
     assert "There is no final difference yet" in texts(report(tmp_path / "out", out=tmp_path / "page.html"))
     ledger.runs = {}
