@@ -67,7 +67,7 @@ def test_history_genotype_picture_and_lines_name_the_measure(tmp_path: Path, cap
     assert genotype.origin["corpus"] == "made-up bits, 280 of them"
     pattern = r"epoch 12 of 12: train loss \d\.\d{3}, valid F1 \d+\.\d\d, MAD intra 0\.\d+, \d+ s, \d+ s left; "
     assert re.match(pattern, caplog.messages[-1]) and f"valid F1 {history[-1]['dev_f1']:.2f}," in caplog.messages[-1]
-    assert "valid F1 of the supernet" in (tmp_path / "run" / "progress.svg").read_text()
+    assert "F1 on dev" in (tmp_path / "run" / "progress.svg").read_text()
     assert "perplexity" not in written(tmp_path / "run") + caplog.text
 
 
