@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     from flair_nas.search.estimate import estimate_search as estimate_search
     from flair_nas.search.flair_config import ClassificationSearchConfig as ClassificationSearchConfig
     from flair_nas.search.flair_config import TaggingSearchConfig as TaggingSearchConfig
+    from flair_nas.search.settings import ContinualSettings as ContinualSettings
+    from flair_nas.search.strategies.enas import EnasSettings as EnasSettings
+    from flair_nas.search.strategies.evolution import EvolutionSettings as EvolutionSettings
+    from flair_nas.search.strategies.gradient import GradientSettings as GradientSettings
+    from flair_nas.search.strategies.local_search import LocalSearchSettings as LocalSearchSettings
+    from flair_nas.search.strategies.random_cells import RandomIndependentSettings as RandomIndependentSettings
+    from flair_nas.search.strategies.random_cells import RandomSharedSettings as RandomSharedSettings
     from flair_nas.search.trainer import SearchResult as SearchResult
     from flair_nas.search.trainer import search_genotype as search_genotype
     from flair_nas.select.config import SelectConfig as SelectConfig
@@ -84,6 +91,13 @@ _HOMES = {
     "SearchConfig": "search.config",
     "ClassificationSearchConfig": "search.flair_config",
     "TaggingSearchConfig": "search.flair_config",
+    "ContinualSettings": "search.settings",
+    "EnasSettings": "search.strategies.enas",
+    "EvolutionSettings": "search.strategies.evolution",
+    "GradientSettings": "search.strategies.gradient",
+    "LocalSearchSettings": "search.strategies.local_search",
+    "RandomIndependentSettings": "search.strategies.random_cells",
+    "RandomSharedSettings": "search.strategies.random_cells",
     "SearchResult": "search.trainer",
     "estimate_search": "search.estimate",
     "search_genotype": "search.trainer",

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,8 @@ from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.genotype import OPERATIONS, Edge, Genotype
 from flair_nas.language_model.perplexity import PERPLEXITY
 from flair_nas.runs.metric import Evaluation
-from flair_nas.search.protocols import Objective
-from flair_nas.search.registry import TRAINED_ALONE
+from flair_nas.search.protocols import Batch, Objective
+from flair_nas.search.registry import strategy_settings
 from flair_nas.storage.resources import resource_path
 
 NODES = 3
@@ -147,7 +147,6 @@ class TableObjective(Objective):
     """
 
     metric = PERPLEXITY
-    data = "table"
 
     def __init__(self, space: SmallSpace, seed: int, steps: int = 8) -> None:
         self.space, self.seed, self.steps_of_epoch = space, seed, steps
@@ -159,24 +158,24 @@ class TableObjective(Objective):
         """Return the number of steps of an epoch."""
         return self.steps_of_epoch
 
-    def training_batch(self, epoch: int, step: int) -> list[None]:
+    def training_batch(self, epoch: int, step: int) -> Batch:
         """Return a batch of one part, without data."""
-        return [None]
+        return Batch([None])
 
     validation_batch = training_batch
 
-    def training_loss(self, batch: None, keep_state: bool = False) -> Tensor:
+    def training_loss(self, part: None, keep_state: bool = False) -> Tensor:
         """Count a step of the present cell; return a loss that depends on no weight."""
         self.module.looks += 1
         return self.module.weight.sum() * 0
 
-    def validation_loss(self, batch: None, keep_state: bool = False) -> Tensor:
+    def validation_loss(self, part: None, keep_state: bool = False) -> Tensor:
         """Refuse: a table has no losses of a supernet.
 
         Raises:
             FlairNasError: always.
         """
-        raise FlairNasError(f"a table works with the strategies {', '.join(TRAINED_ALONE)} alone")
+        _refuse()
 
     def evaluate(self) -> Evaluation:
         """Return the loss of the present cell after its steps; beyond the table, that of the last column."""
@@ -185,6 +184,11 @@ class TableObjective(Objective):
             return Evaluation(math.inf, math.inf)
         loss = self.space.cost(self.module.cell, self.space.steps[column], self.seed)
         return Evaluation(loss, PERPLEXITY.from_cost(loss))
+
+
+def _refuse() -> NoReturn:
+    alone = [name for name, own in strategy_settings().items() if own.trained_alone]
+    raise FlairNasError(f"a table works with the strategies {', '.join(alone)} alone")
 
 
 class _Looked(nn.Module):
@@ -211,4 +215,4 @@ class _NoGroups(dict[str, list[nn.Parameter]]):
     """Groups of architecture weights, of which there are none; to ask for one is an error."""
 
     def __missing__(self, name: str) -> list[nn.Parameter]:
-        raise FlairNasError(f"a table works with the strategies {', '.join(TRAINED_ALONE)} alone")
+        _refuse()

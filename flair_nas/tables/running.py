@@ -28,6 +28,7 @@ from flair_nas.library.layer_spec import advised_learning_rate, warn_of_risks
 from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
+from flair_nas.settings.fields import flatten
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tables.config import TableConfig
@@ -170,7 +171,7 @@ class _Running:
         return not {"error", "genotype", "hidden_size", "counts"}.isdisjoint(self.ledger.runs.get(job.name, {}))
 
     def _search_job(self, row: Row, column: Column) -> Job:
-        settings = dataclasses.asdict(search_settings(row, self._placed(column)))
+        settings = flatten(search_settings(row, self._placed(column)))
         name = f"search-{_name(row, column, settings, self._fingerprint(column))}"
         return Job(name, TASKS[column.task].work.search, (settings, str(self.run.folder / "runs" / name)), column.name)
 

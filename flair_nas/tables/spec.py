@@ -29,7 +29,7 @@ import yaml
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.genotype import random_genotype
-from flair_nas.settings.fields import get_kinds
+from flair_nas.settings.fields import get_all_kinds, get_kinds, make_settings
 from flair_nas.settings.resolve import load_preset, read_mapping
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
@@ -221,7 +221,7 @@ class _Reader:
             except FlairNasError as error:
                 raise self._fault((*place, "rnn"), str(error)) from None
         if row.search is not None:
-            self._known((*place, "search"), row.search, tuple(get_kinds(task.search_settings)))
+            self._known((*place, "search"), row.search, tuple(get_all_kinds(task.search_settings)))
             try:
                 search_settings(row, column)
             except FlairNasError as error:
@@ -266,7 +266,7 @@ def search_settings(row: Row, column: Column) -> Any:
     """
     search_type = TASKS[column.task].search_settings
     entry = run_settings(row, column, "")
-    known = {name: entry[name] for name in _PLACES if name in entry and name in get_kinds(search_type)}
+    known = {name: entry[name] for name in _PLACES if name in entry and name in get_all_kinds(search_type)}
     if "embeddings" in known:
         known["embeddings"] = [name.removeprefix("pooled-") for name in known["embeddings"]]
-    return search_type(**{**known, **(row.search or {})})
+    return make_settings(search_type, {**known, **(row.search or {})})

@@ -48,10 +48,10 @@ class CorpusSettings:
     columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
     delimiter: str | None = setting(
         None, "a character or regular expression that separates columns (tabs if each row has one, else blanks)",
-        check=is_delimiter, flair="column_delimiter", before=r"\s+",
+        check=is_delimiter, flair="column_delimiter",
     )  # fmt: skip
     comment: str | None = setting(
-        None, "beginning of rows that are comments (# in rows that are no words)", flair="comment_symbol", before="# "
+        None, "beginning of rows that are comments (# in rows that are no words)", flair="comment_symbol"
     )
     data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
 

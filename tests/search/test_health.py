@@ -14,10 +14,11 @@ import torch
 from small_search import KINDS, objective_of, small, write_text
 
 from flair_nas.cli import main
+from flair_nas.cli.search import _small_presets
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.perplexity import PERPLEXITY
 from flair_nas.runs.metric import Guess
-from flair_nas.search.config import SearchConfig, small_presets
+from flair_nas.search.config import SearchConfig
 from flair_nas.search.health import (
     EPOCHS,
     explain_failure,
@@ -272,7 +273,7 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
 
 
 def test_small_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
-    names = small_presets()
+    names = _small_presets()
     assert len(names) == 14
     for name in [*names, "i-darts-ptb"]:
         config = resolve(SearchConfig, kind="search", preset=name)

@@ -13,7 +13,9 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, neighbours
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.small_space import SmallSpace, TableObjective, all_cells
+from flair_nas.search.strategies.random_cells import RandomSharedSettings
 from flair_nas.search.trainer import search_genotype
+from flair_nas.settings.fields import make_settings
 
 
 def true_cost(cell: Genotype) -> float:
@@ -95,7 +97,7 @@ def test_tables_that_cannot_be_used(table: Path, tmp_path: Path) -> None:
 
 
 def test_a_table_is_for_candidates_that_are_trained_alone(table: Path, tmp_path: Path) -> None:
-    config = SearchConfig(text=None, nodes=3, epochs=1, device="cpu", strategy="random-shared", samples=3)
+    config = SearchConfig(text=None, nodes=3, epochs=1, device="cpu", strategy=RandomSharedSettings(samples=3))
     with pytest.raises(FlairNasError, match="a table works with the strategies random-independent, evolution, local"):
         search_genotype(config, tmp_path, objective=lambda _: TableObjective(SmallSpace(table), 1), progress=False)
 
@@ -116,9 +118,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("recurrence", ["full", "elementwise"])
 def test_strategies_run_on_a_table(name: str, recurrence: str, table: Path, tmp_path: Path) -> None:
     space = SmallSpace(table)
-    config = SearchConfig(
-        text=None, nodes=3, recurrence=recurrence, epochs=3, device="cpu", **STRATEGIES[name]
-    )  # fmt: skip
+    settings = {"text": None, "nodes": 3, "recurrence": recurrence, "epochs": 3, "device": "cpu", **STRATEGIES[name]}
+    config = make_settings(SearchConfig, settings)
     found = search_genotype(
         config, tmp_path / "run", objective=lambda accelerator: TableObjective(space, 1, 50), progress=False
     )
