@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.perplexity import StreamScore
 from flair_nas.language_model.text.corpus import batchify, load_text
 from flair_nas.search.build import make_strategy
+from flair_nas.settings.fields import flatten
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +76,7 @@ def test_a_search_is_that_of_the_plain_loop(relaxation: str, order: int, text: P
         segments.append(tuple((batch.tokens, batch.targets, batch.first) for batch in pair))
     dropouts = Dropouts(0.0, config.embedding_dropout, config.input_dropout, config.recurrent_dropout, config.dropout)
     torch.manual_seed(11)
-    expected = search(start, relaxation, order, segments, dropouts, config)
+    expected = search(start, relaxation, order, segments, dropouts, SimpleNamespace(**flatten(config)))
     torch.manual_seed(11)
     for epoch, step in places:
         if step == 0:

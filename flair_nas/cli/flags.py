@@ -93,7 +93,9 @@ def describe_preset(path: Path) -> tuple[str, str, str, str]:
     return path.stem, ", ".join(size), data["about"]["time"], data["about"].get("what", data.get("title"))
 
 
-def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **variants: type) -> None:
+def add_setting_flags(
+    parser: argparse.ArgumentParser, config_type: type, variants: Mapping[str, type] | None = None, prefix: str = ""
+) -> None:
     """Add a flag for each setting, as ``--hidden-size`` for `hidden_size`. A flag that is not given is None.
 
     Settings of the classes of a choice, and of variants, are in sections that name those that have them.
@@ -102,9 +104,10 @@ def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **vari
         parser: the parser.
         config_type: the dataclass of the settings.
         variants: subclasses of it, one of which is used, by their words in the titles of sections.
+        prefix: begins these titles.
     """
     section: argparse._ActionsContainer = parser
-    variant_kinds = {words: get_kinds(variant) for words, variant in variants.items()}
+    variant_kinds = {words: get_kinds(variant) for words, variant in (variants or {}).items()}
     for name, kind in get_kinds(config_type).items():
         if kind.section:
             section = parser.add_argument_group(kind.section)
@@ -117,7 +120,7 @@ def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **vari
         words: {name: kind for name, kind in kinds.items() if name not in known}
         for words, kinds in variant_kinds.items()
     }
-    _add_sections(parser, "", own_kinds)
+    _add_sections(parser, prefix, own_kinds)
 
 
 def _add_sections(parser: argparse.ArgumentParser, prefix: str, kinds: Mapping[str, Mapping[str, Kind]]) -> None:

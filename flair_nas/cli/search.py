@@ -17,7 +17,6 @@ from flair_nas.cli.flags import (
     settings_of_run,
 )
 from flair_nas.cli.log import quiet_flair, quiet_libraries, shows_progress
-from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.search.config import SearchConfig, SearchSettings
@@ -66,21 +65,14 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument(
         "--estimate", action="store_true", help="time a few steps, show the cost of the search, and exit"
     )
-    add_setting_flags(parser, SearchSettings, **_variants())
-
-
-def _variants() -> dict[str, type[SearchSettings]]:
-    """Return the classes of settings, by words for their objectives."""
-    return {f"objective {name}": settings_class(name) for name in OBJECTIVES}
+    add_setting_flags(parser, SearchSettings, {name: settings_class(name) for name in OBJECTIVES}, "objective ")
 
 
 def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
     """Return the class of settings of the objective that flags, file or preset name; text by default."""
     objective = arguments.objective or peek_setting("objective", "search", arguments) or "text"
-    if objective not in OBJECTIVES:
-        raise FlairNasError(f"objective must be one of {', '.join(OBJECTIVES)}, got {brief(objective)}")
     chosen = settings_class(objective)
-    refuse_flags_of(arguments, {f"--{words}": other for words, other in _variants().items()}, chosen)
+    refuse_flags_of(arguments, {f"--objective {name}": settings_class(name) for name in OBJECTIVES}, chosen)
     return chosen
 
 

@@ -10,11 +10,12 @@ from accelerate import Accelerator
 
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.continual import check_like, continue_from, load_stage
-from flair_nas.search.lookup import objective_module
+from flair_nas.search.lookup import objective_module, settings_class
 from flair_nas.search.processes import by_main
 from flair_nas.search.protocols import Data, Objective, Reduce, Strategy
 from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies.retrained import Retrained
+from flair_nas.settings.fields import check_config
 
 log = logging.getLogger("flair_nas")
 
@@ -39,6 +40,7 @@ def make_objective(
     if make is not None:
         objective = make(accelerator)
     else:
+        check_config(config, settings_class(config.objective))
         kind = objective_module(config.objective)
         corpus = by_main(accelerator, lambda: kind.read(config, data, progress))
         if corpus is None:  # the main process has put it into a cache

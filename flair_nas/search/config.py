@@ -89,7 +89,6 @@ class SearchConfig(SearchSettings, TextSettings):
         FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
-    objective: str = setting("text", "task of the model", choices=("text",))
     adaptive_cutoffs: list[int] = setting(
         [], "adaptive softmax, for large vocabularies: types up to each cluster's end", check=check_rising,
         **COUNT,

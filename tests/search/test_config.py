@@ -58,6 +58,12 @@ def test_settings_are_checked_again_when_a_search_begins(tmp_path: Any) -> None:
     with pytest.raises(FlairNasError, match="epochs must be at least 1"):
         search_genotype(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    for objective, problem in (
+        ("tagging", "config must be a TaggingSearchConfig"),
+        ("tgas", "objective must be one of"),
+    ):
+        with pytest.raises(FlairNasError, match=problem):
+            search_genotype(SearchConfig(objective=objective), tmp_path / "run")
 
 
 @pytest.mark.slow
