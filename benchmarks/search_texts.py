@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from json_lines import lines_in, put
 
-from flair_nas.search.config import small_presets
+from flair_nas.cli.search import small_presets
 
 RESULTS = Path(__file__).parent / "results" / "search_texts.jsonl"
 

@@ -142,7 +142,7 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
     return lines
 
 
-def _small_presets() -> list[str]:
+def small_presets() -> list[str]:
     """Return the names of the presets for a search on text of minutes to an hour."""
     presets = {
         name: read_mapping(resource_path("presets", "search", f"{name}.yaml")) for name in preset_names("search")
@@ -158,7 +158,7 @@ def _warn_of_size(arguments: argparse.Namespace, config: SearchSettings) -> None
         log.warning(
             "without --preset a search is as large as those of the papers: about seven hours for a million words on "
             "two CPU cores (--estimate measures it). These presets take minutes to an hour: %s",
-            ", ".join(_small_presets()),
+            ", ".join(small_presets()),
         )
 
 

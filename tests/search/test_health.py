@@ -14,7 +14,7 @@ import torch
 from small_search import KINDS, objective_of, small, write_text
 
 from flair_nas.cli import main
-from flair_nas.cli.search import _small_presets
+from flair_nas.cli.search import small_presets
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.perplexity import PERPLEXITY
 from flair_nas.runs.metric import Guess
@@ -272,8 +272,8 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
     assert "--min-steps" not in objective(1).derived
 
 
-def test_small_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
-    names = _small_presets()
+def testsmall_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
+    names = small_presets()
     assert len(names) == 14
     for name in [*names, "i-darts-ptb"]:
         config = resolve(SearchConfig, kind="search", preset=name)
