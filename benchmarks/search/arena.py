@@ -37,6 +37,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.trainer import search_genotype
+from flair_nas.settings.fields import make_settings
 
 FILE = RESULTS / "arena.jsonl"
 BUDGETS = (16, 32, 64)
@@ -129,7 +130,7 @@ def runs(arguments: argparse.Namespace) -> None:
     settings, seen = {"text": None, "nodes": 3, "seed": seed, "device": "cpu", "epochs": budget}, seen_seed(space, seed)
     for name in ("random", "evolution, worst out", "local search"):
         folder = arguments.to / name.replace(",", "").replace(" ", "-")
-        config = SearchConfig(**settings, **TABULAR[name](budget))
+        config = make_settings(SearchConfig, {**settings, **TABULAR[name](budget)})
         search_genotype(config, folder, objective=lambda _: TableObjective(space, seen, STAGES), progress=False)
 
 
@@ -142,10 +143,11 @@ def tabular(arguments: argparse.Namespace) -> None:
         cells = []
         for seed in range(1, arguments.seeds + 1):
             settings = {"text": None, "nodes": 3, "recurrence": recurrence, "seed": seed, "device": "cpu"}
-            config = SearchConfig(epochs=1, **settings, **TABULAR[name](budget))
+            config = make_settings(SearchConfig, {"epochs": 1, **settings, **TABULAR[name](budget)})
             seen = seen_seed(space, seed)
             # halving: a stage, two and four in the three rungs; the best are trained for seven stages of eight
-            steps = 3 * config.samples if config.rungs == 3 else budget * STAGES
+            own: Any = config.strategy
+            steps = 3 * own.samples if name == "halving" else budget * STAGES
             found = found_by(config, lambda accelerator, seen=seen, n=steps: TableObjective(space, seen, n))
             cells.append(found["found"])
         append({"name": name, "budget": budget, "recurrence": recurrence, "found": cells}, arguments.out)
@@ -178,7 +180,7 @@ def one_shot(arguments: argparse.Namespace) -> None:
         if (name, arguments.budget, "full", seed) in done:
             continue
         settings = {key: value for key, value in sizes.items() if key != "init_range" or "strategy" in ONE_SHOT[name]}
-        config = SearchConfig(text=text, seed=seed, **settings, **ONE_SHOT[name])
+        config = make_settings(SearchConfig, {"text": text, "seed": seed, **settings, **ONE_SHOT[name]})
         wanted = training * arguments.budget
         for _ in range(5):  # until it takes as long as it may
             limit = limits.setdefault(name, 40)  # steps of an epoch

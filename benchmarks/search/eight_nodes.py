@@ -32,6 +32,7 @@ from benchmarks.tables.spec import load_table
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.trainer import search_genotype
+from flair_nas.settings.fields import make_settings
 
 BUDGET, NODES = 32, 8
 ALONE: dict[str, dict[str, Any]] = {
@@ -52,7 +53,7 @@ def one_search(name: str, seed: int, text: str, steps: int) -> dict[str, Any]:
     strategy = (ALONE | SUPERNETS)[name]
     left_out = {"strategy", "samples"} | ({"init_range"} if name in SUPERNETS else set())
     settings = {key: value for key, value in SETTINGS.items() if key not in left_out} | {"nodes": NODES}
-    config = SearchConfig(text=text, seed=seed, **settings, **strategy)
+    config = make_settings(SearchConfig, {"text": text, "seed": seed, **settings, **strategy})
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         run = search_genotype(config, Path(folder) / "run", objective=limited(config, steps), progress=False)

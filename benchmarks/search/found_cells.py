@@ -125,8 +125,9 @@ def name_of(what: str, name: str, seed: int) -> str:
 def run_search(name: str, seed: int, text: str, out: Path) -> None:
     """One search; its figures and layers are written when it is done."""
     from flair_nas import SearchConfig, search_genotype
+    from flair_nas.settings.fields import make_settings
 
-    config = SearchConfig(text=text, seed=seed, **{**TEXT, **SEARCH, **SEARCHES[name]})
+    config = make_settings(SearchConfig, {"text": text, "seed": seed, **TEXT, **SEARCH, **SEARCHES[name]})
     result = search_genotype(config, out / name_of("search", name, seed), progress=False)
     seconds = sum(line["seconds"] + line["evaluation_seconds"] for line in result.history)
     last = {key: result.history[-1].get(key) for key in ("mad", "health", "valid_perplexity")}

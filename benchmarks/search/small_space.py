@@ -42,6 +42,7 @@ from flair_nas.search.objectives.text import build, read
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.protocols import Objective
 from flair_nas.search.registry import TRAINED_ALONE
+from flair_nas.settings.fields import make_settings
 
 STAGES, STEPS = 8, 160
 NODES = 3
@@ -204,7 +205,8 @@ def trainings(
     text: str, seed: int, recurrence: str, cells: Sequence[Genotype], steps: int = STEPS, schedule: str = "cosine"
 ) -> Iterator[dict]:
     """Train cells with a seed; yield a line for each."""
-    config = SearchConfig(text=text, seed=seed, recurrence=recurrence, **SETTINGS | {"schedule": schedule})
+    own = {"text": text, "seed": seed, "recurrence": recurrence, "schedule": schedule}
+    config = make_settings(SearchConfig, {**SETTINGS, **own})
     objective = build(config, read(config), make_accelerator("cpu", "float32"))
     first = {name: value.clone() for name, value in objective.module.state_dict().items()}
     optimizer = ModelOptimizer(objective, config, None)

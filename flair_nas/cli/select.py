@@ -49,7 +49,7 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument(
         "--estimate", action="store_true", help="time a few batches, show what the budget allows, and exit"
     )
-    add_setting_flags(parser, SelectSettings, **_VARIANTS)
+    add_setting_flags(parser, SelectSettings, _VARIANTS)
 
 
 def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
