@@ -1,18 +1,44 @@
 """What benchmarks that write a JSON line for each measurement share, and tables of them."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from flair_nas.nn.processor import read_processor
+
+RESULTS = Path(__file__).parent / "results"
+"""Kept results, a file for each experiment."""
 
 
 def put(found: dict, out: Path | None) -> None:
     """Prints figures as a line of JSON, with the name of the processor, and adds it to a file."""
-    line = json.dumps(found | {"processor": processor()})
-    print(line, flush=True)
+    line = rounded(found | {"processor": processor()})
+    print(json.dumps(line), flush=True)
     if out:
-        with open(out, "a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
+        append(line, out)
+
+
+def append(line: dict, file: Path) -> None:
+    """Adds a line to a file."""
+    with open(file, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(rounded(line)) + "\n")
+
+
+def replace_lines(file: Path, lines: list[dict], is_old: Callable[[dict], bool]) -> None:
+    """Writes lines to a file in place of its old ones; all others stay."""
+    others = [line for line in lines_so_far(file) if not is_old(line)]
+    text = "".join(json.dumps(line) + "\n" for line in [*map(rounded, lines), *others])
+    file.write_text(text, encoding="utf-8")
+
+
+def rounded(data: Any) -> Any:
+    """JSON data with eight digits of each number."""
+    if isinstance(data, float):
+        return float(f"{data:.8g}")
+    if isinstance(data, dict):
+        return {key: rounded(value) for key, value in data.items()}
+    return [*map(rounded, data)] if isinstance(data, list | tuple) else data
 
 
 def lines_in(file: Path) -> list[dict]:

@@ -22,6 +22,13 @@ from flair_nas.search.config import SearchConfig as SearchConfig
 from flair_nas.search.estimate import estimate_search as estimate_search
 from flair_nas.search.flair_config import ClassificationSearchConfig as ClassificationSearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig as TaggingSearchConfig
+from flair_nas.search.settings import ContinualSettings as ContinualSettings
+from flair_nas.search.strategies.enas import EnasSettings as EnasSettings
+from flair_nas.search.strategies.evolution import EvolutionSettings as EvolutionSettings
+from flair_nas.search.strategies.gradient import GradientSettings as GradientSettings
+from flair_nas.search.strategies.local_search import LocalSearchSettings as LocalSearchSettings
+from flair_nas.search.strategies.random_cells import RandomIndependentSettings as RandomIndependentSettings
+from flair_nas.search.strategies.random_cells import RandomSharedSettings as RandomSharedSettings
 from flair_nas.search.trainer import SearchResult as SearchResult
 from flair_nas.search.trainer import search_genotype as search_genotype
 from flair_nas.select.config import SelectConfig as SelectConfig

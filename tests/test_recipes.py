@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from flair_nas.language_model import training
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.perplexity import StreamScore
 from flair_nas.language_model.text.corpus import batchify, load_text
-from flair_nas.search.strategies.gradient import GradientStrategy
+from flair_nas.search.build import make_strategy
+from flair_nas.settings.fields import flatten
 
 pytestmark = pytest.mark.slow
 
@@ -65,16 +67,16 @@ def test_a_search_is_that_of_the_plain_loop(relaxation: str, order: int, text: P
         epochs=9,
     )  # fmt: skip
     objective = objective_of(config, double=True)
-    strategy = GradientStrategy(objective, config, None)
+    strategy = make_strategy(objective, config, None)
     start = weights_of(objective.module)
     places = [(1 + k // objective.steps(1), k % objective.steps(1)) for k in range(STEPS)]
     segments: list[Any] = []
     for epoch, step in places:
-        pair = objective.training_batch(epoch, step)[0], objective.validation_batch(epoch, step)[0]
+        pair = objective.training_batch(epoch, step).parts[0], objective.validation_batch(epoch, step).parts[0]
         segments.append(tuple((batch.tokens, batch.targets, batch.first) for batch in pair))
     dropouts = Dropouts(0.0, config.embedding_dropout, config.input_dropout, config.recurrent_dropout, config.dropout)
     torch.manual_seed(11)
-    expected = search(start, relaxation, order, segments, dropouts, config)
+    expected = search(start, relaxation, order, segments, dropouts, SimpleNamespace(**flatten(config)))
     torch.manual_seed(11)
     for epoch, step in places:
         if step == 0:

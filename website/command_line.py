@@ -12,9 +12,9 @@ from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli.command import EXIT_CODES, build_parser
 from flair_nas.cli.flags import count, describe_preset
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.search.registry import OBJECTIVES, settings_class
+from flair_nas.search.lookup import OBJECTIVES, settings_class
 from flair_nas.select.config import SelectConfig, TextSelectConfig
-from flair_nas.settings.fields import Kind, describe, get_kinds
+from flair_nas.settings.fields import Kind, describe, get_all_kinds
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import TaggerConfig
 
@@ -115,7 +115,7 @@ def _kinds(config_types: Iterable[type]) -> dict[str, Kind]:
     """Return the kinds of the settings of several classes; choices are those of all of them."""
     kinds: dict[str, Kind] = {}
     for config_type in config_types:
-        for name, kind in get_kinds(config_type).items():
+        for name, kind in get_all_kinds(config_type).items():
             if kind.choices and name in kinds:
                 kind = kind._replace(choices=[*dict.fromkeys([*(kinds[name].choices or ()), *kind.choices])])
                 kinds[name] = kind

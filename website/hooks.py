@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ FROM_OUTSIDE |= {
 """Pages from outside docs/, and their names in the site."""
 
 REPORTS = ROOT / "benchmarks" / "results" / "reports"
-"""Folders of runs, or of folders of runs: each becomes a page by `flair-nas report`."""
+"""Files of one run or of several, a line for each of its files: each becomes a page by `flair-nas report`."""
 
 PARTS: dict[str, Callable[[], str]] = {"verbs": verbs_table, "names": names_table}
 """What stands in the site for a line such as <!-- site: verbs --> of a page."""
@@ -53,8 +53,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         pages[path] = (ROOT / name).read_text(encoding="utf-8")
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
-    for folder in sorted(REPORTS.iterdir()):
-        files.append(File.generated(config, f"reports/{folder.name}.html", content=_report(folder)))
+    for packed in sorted(REPORTS.iterdir()):
+        files.append(File.generated(config, f"reports/{packed.stem}.html", content=_report(packed)))
     for file in sorted((ROOT / "website" / "assets").iterdir()):
         files.append(File.generated(config, f"assets/{file.name}", abs_src_path=str(file)))
     return files
@@ -103,7 +103,7 @@ def _link(target: str, anchor: str, path: str) -> str:
     if goal in FROM_OUTSIDE:
         goal = FROM_OUTSIDE[goal]
     elif goal.startswith("benchmarks/results/reports/"):
-        goal = f"reports/{posixpath.basename(goal)}.html"
+        goal = f"reports/{posixpath.basename(goal).removesuffix('.jsonl')}.html"
     elif folder == "examples":
         goal, anchor = "examples.md", f"#{name.replace('.', '')}" if name else ""
     else:
@@ -111,12 +111,17 @@ def _link(target: str, anchor: str, path: str) -> str:
     return posixpath.relpath(goal, posixpath.dirname(path) or ".") + anchor
 
 
-def _report(folder: Path) -> str:
-    """Return the report on a run, or on the runs in a folder."""
+def _report(packed: Path) -> str:
+    """Return the report on the runs of a file."""
+    folder = ROOT / "build" / "reports" / packed.stem
+    for line in map(json.loads, packed.read_text(encoding="utf-8").splitlines()):
+        file = folder / line["file"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(line["text"], encoding="utf-8")
     runs = [folder] if (folder / "config.yaml").exists() else sorted(folder.iterdir())
-    with tempfile.TemporaryDirectory() as place:
-        write_report([posixpath.relpath(run, Path.cwd()) for run in runs], Path(place) / "report.html")
-        return (Path(place) / "report.html").read_text(encoding="utf-8")
+    page = folder.with_suffix(".html")
+    write_report([posixpath.relpath(run, Path.cwd()) for run in runs], page)
+    return page.read_text(encoding="utf-8")
 
 
 def _examples() -> str:

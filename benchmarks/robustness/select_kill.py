@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-RESULTS = Path(__file__).parents[1] / "results"
+from benchmarks.json_lines import RESULTS, lines_in, put
+
 SETTINGS = (
     "--corpus demo --embeddings one-hot --hidden-size 16 --batch-size 8 --learning-rate 0.3 --epochs 6 --seeds 1,2,3 "
     "--candidates gru tanh0-tanh1 i-darts-ptb --random 2 --budget 9h --device cpu"
@@ -107,9 +108,9 @@ def workers_of(process: int) -> list[psutil.Process]:
     return found
 
 
-def sentence(name: str) -> str:
-    """The figures of a file, in words."""
-    found = json.loads((RESULTS / f"{name}.json").read_text())
+def sentence(killed: str) -> str:
+    """The figures of what was killed, "command" or "workers", in words."""
+    (found,) = (line for line in lines_in(RESULTS / "select_kill.jsonl") if line["killed"] == killed)
     different = ", ".join(found["differences"]) or "none"
     return f"{found['runs']} runs, {found['seconds']} s in one go; {found['kills']} kills; differences: {different}."
 
@@ -121,7 +122,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the moments")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--ray", action="store_true", help="kill workers of a Ray cluster, not the command")
-    parser.add_argument("--out", type=Path, help="file for the figures, as JSON")
+    parser.add_argument("--out", type=Path, help="file to which a line of JSON is added")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"OMP_NUM_THREADS": "1", "FLAIR_NAS_CACHE": f"{folder}/cache"}
@@ -135,10 +136,11 @@ def main() -> int:
         expected, found = (left(Path(folder) / name) for name in ("whole", "killed"))
     different = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
     runs = sum(name.startswith("run ") for name in expected)
-    figures = {"runs": runs, "seconds": round(whole), "kills": kills, "differences": different}
-    print(json.dumps(figures))
-    if arguments.out:
-        arguments.out.write_text(json.dumps(figures) + "\n")
+    killed = "workers" if arguments.ray else "command"
+    put(
+        {"killed": killed, "runs": runs, "seconds": round(whole), "kills": kills, "differences": different},
+        arguments.out,
+    )
     return bool(different)
 
 

@@ -30,15 +30,16 @@ from unittest import mock
 import torch
 from scipy.stats import ttest_rel
 
-from benchmarks.json_lines import as_p, as_table, holm, lines_in, lines_so_far, put
+from benchmarks.json_lines import RESULTS, append, as_p, as_table, holm, lines_so_far, put
 from benchmarks.search.small_space import SETTINGS, STAGES, SmallSpace, TableObjective, all_cells, trainings
 from benchmarks.tables.showing import draw_comparison
 from flair_nas.genotype import Genotype
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.trainer import search_genotype
+from flair_nas.settings.fields import make_settings
 
-RESULTS = Path(__file__).parents[1] / "results"
+FILE = RESULTS / "arena.jsonl"
 BUDGETS = (16, 32, 64)
 CHILD = {"child_steps": [STAGES]}  # a step of a search on a table is a stage of the training
 TABULAR: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -107,9 +108,20 @@ def seen_seed(space: SmallSpace, seed: int) -> int:
     return space.seeds[seed % len(space.seeds)]
 
 
+def searches_in(file: Path) -> list[dict]:
+    """Return a line for each search of a file, whose lines have several for strategies that look losses up."""
+    lines = []
+    for line in lines_so_far(file):
+        several = isinstance(line["found"], list)
+        lines += (
+            [line | {"seed": seed, "found": cell} for seed, cell in enumerate(line["found"], 1)] if several else [line]
+        )
+    return lines
+
+
 def done_in(file: Path) -> set[tuple]:
     """Return strategy, budget, recurrence and seed of the searches in a file."""
-    return {tuple(line[key] for key in ("name", "budget", "recurrence", "seed")) for line in lines_so_far(file)}
+    return {tuple(line[key] for key in ("name", "budget", "recurrence", "seed")) for line in searches_in(file)}
 
 
 def runs(arguments: argparse.Namespace) -> None:
@@ -118,7 +130,7 @@ def runs(arguments: argparse.Namespace) -> None:
     settings, seen = {"text": None, "nodes": 3, "seed": seed, "device": "cpu", "epochs": budget}, seen_seed(space, seed)
     for name in ("random", "evolution, worst out", "local search"):
         folder = arguments.to / name.replace(",", "").replace(" ", "-")
-        config = SearchConfig(**settings, **TABULAR[name](budget))
+        config = make_settings(SearchConfig, {**settings, **TABULAR[name](budget)})
         search_genotype(config, folder, objective=lambda _: TableObjective(space, seen, STAGES), progress=False)
 
 
@@ -126,16 +138,19 @@ def tabular(arguments: argparse.Namespace) -> None:
     """Run the strategies that look losses up."""
     space, done = SmallSpace("ptb"), done_in(arguments.out)
     for recurrence, budget, name in itertools.product(("full", "elementwise"), BUDGETS, TABULAR):
+        if (name, budget, recurrence, 1) in done:
+            continue
+        cells = []
         for seed in range(1, arguments.seeds + 1):
-            if (name, budget, recurrence, seed) in done:
-                continue
             settings = {"text": None, "nodes": 3, "recurrence": recurrence, "seed": seed, "device": "cpu"}
-            config = SearchConfig(epochs=1, **settings, **TABULAR[name](budget))
+            config = make_settings(SearchConfig, {"epochs": 1, **settings, **TABULAR[name](budget)})
             seen = seen_seed(space, seed)
             # halving: a stage, two and four in the three rungs; the best are trained for seven stages of eight
-            steps = 3 * config.samples if config.rungs == 3 else budget * STAGES
+            own: Any = config.strategy
+            steps = 3 * own.samples if name == "halving" else budget * STAGES
             found = found_by(config, lambda accelerator, seen=seen, n=steps: TableObjective(space, seen, n))
-            put({"name": name, "budget": budget, "recurrence": recurrence, "seed": seed} | found, arguments.out)
+            cells.append(found["found"])
+        append({"name": name, "budget": budget, "recurrence": recurrence, "found": cells}, arguments.out)
 
 
 def limited(config: SearchConfig, limit: int) -> Callable[[Any], TextObjective]:
@@ -158,14 +173,14 @@ def one_shot(arguments: argparse.Namespace) -> None:
     start = time.process_time()
     for _ in trainings(text, 1, "full", all_cells()[::48]):
         pass
-    limits = {line["name"]: line["steps"] // STAGES for line in lines_so_far(arguments.out)}
+    limits = {line["name"]: line["steps"] // STAGES for line in lines_so_far(arguments.out) if "steps" in line}
     training = (time.process_time() - start) / 8
     sizes = {name: value for name, value in SETTINGS.items() if name not in ("strategy", "samples", "schedule")}
     for seed, name in itertools.product(range(1, arguments.seeds + 1), ONE_SHOT):
         if (name, arguments.budget, "full", seed) in done:
             continue
         settings = {key: value for key, value in sizes.items() if key != "init_range" or "strategy" in ONE_SHOT[name]}
-        config = SearchConfig(text=text, seed=seed, **settings, **ONE_SHOT[name])
+        config = make_settings(SearchConfig, {"text": text, "seed": seed, **settings, **ONE_SHOT[name]})
         wanted = training * arguments.budget
         for _ in range(5):  # until it takes as long as it may
             limit = limits.setdefault(name, 40)  # steps of an epoch
@@ -217,7 +232,7 @@ def against_random(files: list[Path] | None = None) -> str:
 
 def found_in(files: list[Path] | None) -> list[dict]:
     """Return the lines of files, by default those of the kept figures, with rank and regret."""
-    return judged([line for file in files or sorted(RESULTS.glob("arena*.jsonl")) for line in lines_in(file)])
+    return judged([line for file in files or [FILE] for line in searches_in(file)])
 
 
 def draw(path: Path, files: list[Path] | None = None) -> None:

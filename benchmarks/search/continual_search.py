@@ -11,7 +11,6 @@ that seed 1 tried; it was not tuned.
 """
 
 import argparse
-import copy
 import itertools
 import statistics
 from contextlib import nullcontext
@@ -24,14 +23,14 @@ import torch
 from benchmarks.json_lines import as_table, lines_in, lines_so_far, put
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.genotype import Genotype
-from flair_nas.search.bilevel import Reduce
-from flair_nas.search.config import SearchSettings
+from flair_nas.search import build
 from flair_nas.search.continual import load_stage
 from flair_nas.search.forgetting import evaluate_stages, load_task
-from flair_nas.search.protocols import Objective
-from flair_nas.search.registry import settings_class
-from flair_nas.search.strategies import retrained
+from flair_nas.search.lookup import settings_class
+from flair_nas.search.protocols import Strategy
+from flair_nas.search.strategies.retrained import Retrained
 from flair_nas.search.trainer import search_genotype
+from flair_nas.settings.fields import make_settings
 from flair_nas.settings.resolve import load_preset
 
 NAME = "continual_search.jsonl"
@@ -60,17 +59,12 @@ CORPORA = ("CoNLL-2000", "WNUT-2017", "part of CoNLL-2003")
 def staying(genotype: Genotype) -> Any:
     """Return a strategy that trains one cell alone."""
 
-    class Stays(retrained.Retrained):
-        def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
-            super().__init__(objective, config, reduce)
-            self.searched, self.config = 0, copy.copy(config)
-            self.config.retrain_epochs = config.epochs  # the rate falls over all of them
+    class Stays(Retrained):
+        def __init__(self, search: Strategy, _: int, *others: Any) -> None:
+            super().__init__(search, 0, *others)
             self._choose(genotype)
 
-        def verdict(self, history: object) -> str:
-            return ""
-
-    return mock.patch.object(retrained, "Retrained", Stays)
+    return mock.patch.object(build, "Retrained", Stays)
 
 
 def run_stage(arguments: argparse.Namespace, seed: int, number: int, name: str, **settings: Any) -> Path:
@@ -84,7 +78,7 @@ def run_stage(arguments: argparse.Namespace, seed: int, number: int, name: str, 
     if stays is not None:  # Retrained is what trains a cell alone
         settings["retrain_epochs"] = preset["epochs"] - 1
     folder = arguments.out / f"{seed}-{number}-{name}"
-    config = config_type(**(preset | common | data[number - 1] | settings))
+    config = make_settings(config_type, preset | common | data[number - 1] | settings)
     with staying(stays) if stays is not None else nullcontext():
         search_genotype(config, folder, progress=False)
     return folder

@@ -5,8 +5,8 @@
 
 NAME is a key of SEARCHES; for `retrain` also one of KNOWN, or `random-K` for the K-th random cell. `all` stands for all
 of them. A model is trained with the genotype of every search seed that is there. Each run has a folder of its own below
-RUNS, goes on where it was stopped, and leaves its figures in benchmarks/results/found_cells/; what has figures there is
-not run again. Processes with different names, or seeds, may run side by side. The tables come from those figures alone.
+RUNS, goes on where it was stopped, and leaves a line in benchmarks/results/found_cells.jsonl; what has one is not run
+again. Processes with different names, or seeds, may run side by side. The tables come from those figures alone.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.json_lines import holm
+from benchmarks.json_lines import RESULTS, append, holm, lines_in, lines_so_far
 from flair_nas import Genotype, load_genotype, random_genotype
 from flair_nas.experiments.statistics import combine_errors, mean_and_spread
+from flair_nas.library.layer_spec import to_layer_spec
 
-RESULTS = Path(__file__).parents[1] / "results" / "found_cells"
-GENOTYPES = RESULTS / "genotypes"
+FILE = RESULTS / "found_cells.jsonl"
 HAND_MADE = "benchmarks/genotypes/ess-hand-made.json"  # gates drawn up by hand around i-darts-ptb
 TEXT = {"vocabulary_size": 2000, "device": "cpu"}  # a softmax over all 10,000 types takes most of the time
 
@@ -123,31 +123,28 @@ def name_of(what: str, name: str, seed: int) -> str:
 
 
 def run_search(name: str, seed: int, text: str, out: Path) -> None:
-    """One search; its figures and genotypes are written when it is done."""
+    """One search; its figures and layers are written when it is done."""
     from flair_nas import SearchConfig, search_genotype
+    from flair_nas.settings.fields import make_settings
 
-    config = SearchConfig(text=text, seed=seed, **{**TEXT, **SEARCH, **SEARCHES[name]})
+    config = make_settings(SearchConfig, {"text": text, "seed": seed, **TEXT, **SEARCH, **SEARCHES[name]})
     result = search_genotype(config, out / name_of("search", name, seed), progress=False)
-    GENOTYPES.mkdir(parents=True, exist_ok=True)
-    command = f"python -m benchmarks.search.found_cells search {name} --seeds {seed}"
-    origin = {**result.genotype.origin, "command": command}
-    dataclasses.replace(result.genotype, origin=origin).save(GENOTYPES / f"{name}-seed{seed}.json")
+    seconds = sum(line["seconds"] + line["evaluation_seconds"] for line in result.history)
+    last = {key: result.history[-1].get(key) for key in ("mad", "health", "valid_perplexity")}
+    line = {"genotype": result.genotype.one_line(), "layer": to_layer_spec(result.genotype), "seconds": seconds}
+    write("search", name, seed, line | last | {"selection": config.selection})
     for derived in (derived for derived, source in DERIVED.items() if source == name):
-        genotype_of(result.out, derived, origin).save(GENOTYPES / f"{derived}-seed{seed}.json")
-    figures = {"name": name, "seed": seed, "genotype": result.genotype.one_line(), "verdict": result.verdict}
-    figures |= {"settings": settings_of(config), "history": result.history}
-    write(name_of("search", name, seed), figures)
+        write("derived", derived, seed, {"layer": to_layer_spec(genotype_of(result.out, derived))})
 
 
-def genotype_of(run: Path, derived: str, origin: dict[str, Any]) -> Genotype:
+def genotype_of(run: Path, derived: str) -> Genotype:
     """Another genotype of a finished search."""
     from flair_nas.supernet import derive
 
     if derived == "ess-joint-cell":
         return dataclasses.replace(load_genotype(run), state_gate=None, input_gate=None)
     arch = torch.load(run / "checkpoint.pt", weights_only=True)["model"]["layer.arch"]
-    nodes = derive(arch, "i-darts", 2) if "-n2" in derived else derive(arch, "i-darts", most_identity=1)
-    return Genotype(nodes, origin={**origin, "method": f"{origin['method']}; {derived}"})
+    return Genotype(derive(arch, "i-darts", 2) if "-n2" in derived else derive(arch, "i-darts", most_identity=1))
 
 
 def run_retraining(name: str, rnn: str, seed: int, text: str, out: Path) -> None:
@@ -158,7 +155,7 @@ def run_retraining(name: str, rnn: str, seed: int, text: str, out: Path) -> None
     size = size_of(None if rnn == "lstm" else genotype_from(rnn))
     start = {} if rnn == "lstm" else {"init_range": 2 / math.sqrt(size)}  # of layers when these runs began
     config = LanguageModelConfig(text=text, rnn=rnn, hidden_size=size, seed=seed, **start, **TEXT, **RETRAIN)
-    figures: dict[str, Any] = {"name": name, "seed": seed, "hidden_size": size, "settings": settings_of(config)}
+    figures: dict[str, Any] = {"hidden_size": size, "settings": settings_of(config)}
     figures["genotype"] = "" if rnn == "lstm" else genotype_from(rnn).one_line()
     folder = out / name_of("retrain", name, seed)
     try:
@@ -166,12 +163,12 @@ def run_retraining(name: str, rnn: str, seed: int, text: str, out: Path) -> None
     except FlairNasError as error:
         if "not finite" not in str(error) and "the loss on valid" not in str(error):
             raise
-        write(name_of("retrain", name, seed), {**figures, "error": str(error).partition(":")[0]})  # a figure, too
+        write("retrain", name, seed, {**figures, "error": str(error).partition(":")[0]})  # a figure, too
         return
     kept = ("valid_perplexity", "test_perplexity", "parameters", "cpu_seconds_per_epoch", "best_epoch")
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     figures |= {key: metrics[key] for key in kept} | {"history": [line["valid_perplexity"] for line in lines]}
-    write(name_of("retrain", name, seed), figures)
+    write("retrain", name, seed, figures)
 
 
 def settings_of(config: Any) -> dict[str, Any]:
@@ -207,8 +204,8 @@ def models_of(name: str) -> dict[str, str]:
     if name in DRAWN:
         count, draw = DRAWN[name]
         return {f"{name}-of{number}": draw(number).one_line() for number in range(1, count + 1)}
-    paths = sorted(GENOTYPES.glob(f"{name}-seed*.json"))
-    return {f"{name}-of{path.stem.rpartition('seed')[2]}": str(path) for path in paths}
+    layers = {line["seed"]: line["layer"] for line in lines_in(FILE) if line["name"] == name and "layer" in line}
+    return {f"{name}-of{seed}": layers[seed] for seed in sorted(layers)}
 
 
 def within_gates(cell: Genotype) -> Genotype:
@@ -230,13 +227,10 @@ DRAWN: dict[str, tuple[int, Callable[[int], Genotype]]] = {  # how many, and eac
 }
 
 
-def write(name: str, figures: dict[str, Any]) -> None:
-    """Writes one file of figures."""
-    from flair_nas.storage.files import write_text
-
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    write_text(RESULTS / f"{name}.json", json.dumps(figures, indent=1) + "\n")
-    print("written:", name, flush=True)
+def write(what: str, name: str, seed: int, figures: dict[str, Any]) -> None:
+    """Adds the line of a run."""
+    append({"what": what, "name": name, "seed": seed, **figures}, FILE)
+    print("written:", name_of(what, name, seed), flush=True)
 
 
 # --- tables ---
@@ -245,9 +239,9 @@ def write(name: str, figures: dict[str, Any]) -> None:
 def read(what: str) -> dict[str, list[dict[str, Any]]]:
     """All figures of a kind, by the name of search or layer, in the order of their names here."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted(RESULTS.glob(f"{what}-*.json")):
-        figures = json.loads(path.read_text())
-        found.setdefault(figures["name"].partition("-of")[0], []).append(figures)
+    lines = [line for line in lines_in(FILE) if line["what"] == what]
+    for line in sorted(lines, key=lambda line: name_of(what, line["name"], line["seed"])):
+        found.setdefault(line["name"].partition("-of")[0], []).append(line)
     return found
 
 
@@ -259,20 +253,19 @@ def table_of_searches() -> str:
     ]
     for name, runs in read("search").items():
         for run in runs:
-            last, health = run["history"][-1], run["history"][-1].get("health")
-            seconds = sum(line["seconds"] + line["evaluation_seconds"] for line in run["history"])
-            mad = ", ".join(f"{value:.3f}" for value in last.get("mad", {}).values()) or "-"
+            health = run["health"]
+            mad = ", ".join(f"{value:.3f}" for value in (run["mad"] or {}).values()) or "-"
             cells = ["-"] * 4
             if health:
                 entropies = [part["entropy"] for part in health["parts"].values() if "entropy" in part]
                 entropy = ", ".join(f"{value:.3f}" for value in entropies) or "-"  # newer searches have none
                 changed, clear = f"{health['changed']} of {health['nodes']}", f"{health['clear']:.0%}"
-                if run["settings"]["selection"] != "argmax":  # health is of the cell that was not taken
+                if run["selection"] != "argmax":  # health is of the cell that was not taken
                     changed = clear = "-"
                 cells = [entropy, clear, identity_of([run]), changed]
-            perplexity = last["valid_perplexity"] or math.inf
+            perplexity = run["valid_perplexity"] or math.inf
             lines.append(
-                f"| {name} | {run['seed']} | {seconds:,.0f} | {perplexity:.1f} | {mad} | {' | '.join(cells)} | "
+                f"| {name} | {run['seed']} | {run['seconds']:,.0f} | {perplexity:.1f} | {mad} | {' | '.join(cells)} | "
                 f"`{run['genotype']}` |"
             )
     return "\n".join(lines)
@@ -458,7 +451,8 @@ def main() -> None:
     for seed in arguments.seeds:
         for name in names:
             for model, rnn in ({name: ""} if searches else models_of(name)).items():
-                if (RESULTS / f"{name_of(arguments.what, model, seed)}.json").exists():
+                done = {(line["what"], line["name"], line["seed"]) for line in lines_so_far(FILE)}
+                if (arguments.what, model, seed) in done:
                     continue
                 if searches:
                     run_search(name, seed, arguments.text, arguments.out)

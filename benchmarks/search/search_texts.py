@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.json_lines import lines_in, put
-from flair_nas.search.config import small_presets
+from flair_nas.cli.search import small_presets
 
 RESULTS = Path(__file__).parents[1] / "results" / "search_texts.jsonl"
 

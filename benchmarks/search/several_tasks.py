@@ -26,9 +26,10 @@ from scipy.stats import ttest_ind
 from benchmarks.json_lines import as_p, as_table, holm, lines_in, lines_so_far, put
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.registry import settings_class
+from flair_nas.search.lookup import settings_class
 from flair_nas.search.strategies.candidates import draw
 from flair_nas.search.trainer import search_genotype
+from flair_nas.settings.fields import make_settings
 from flair_nas.settings.resolve import load_preset, resolve
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.training import train_taggers
@@ -60,7 +61,7 @@ def run_search(kind: str, seed: int, arguments: argparse.Namespace) -> dict[str,
         config = resolve(config_type, kind="search", preset="several-small", flags={"tasks": tasks, **shared})
     else:
         preset = load_preset("search", "several-small", settings_class("several"))
-        config = settings_class("tagging")(**(preset | task | shared), corpus=kind)
+        config = make_settings(settings_class("tagging"), {**preset, **task, **shared, "corpus": kind})
     run = search_genotype(config, arguments.out / f"search-{kind}-{seed}", progress=False)
     seconds = sum(line["cpu_seconds"] for line in run.history)
     return {"kind": kind, "seed": seed, "found": run.genotype.one_line(), "seconds": round(seconds)}
@@ -90,7 +91,7 @@ def cells(file: Path) -> Iterator[tuple[str, int, str]]:
         for kind in EPOCHS:
             if (kind, seed) in found:
                 yield kind, seed, found[kind, seed]
-        yield "random", seed, draw(SearchConfig(text="demo", relaxation="i-darts", nodes=8), seed).one_line()
+        yield "random", seed, draw(SearchConfig(text="demo", nodes=8), seed).one_line()
         if ("together", seed) in found:
             yield "rewired", seed, rewire(found["together", seed], seed)
         for layer in BESIDE[1:]:

@@ -31,7 +31,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 
-from benchmarks.json_lines import as_table, lines_in, lines_so_far, put
+from benchmarks.json_lines import RESULTS, as_table, lines_in, lines_so_far, put, replace_lines
 from flair_nas.cli.version import describe
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Edge, Genotype
@@ -42,11 +42,11 @@ from flair_nas.search.objectives.text import build, read
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.protocols import Objective
 from flair_nas.search.registry import TRAINED_ALONE
+from flair_nas.settings.fields import make_settings
 
 STAGES, STEPS = 8, 160
 NODES = 3
-FILES = Path(__file__).parents[1] / "results"
-"""Folder of the kept tables: ``ptb``, of part of the Penn Treebank, and ``demo``, of the bundled demo text."""
+FILE = RESULTS / "small_space.jsonl"
 SETTINGS: dict[str, Any] = {
     "strategy": "random-shared",  # whose supernet runs one cell at a time
     "samples": 1,
@@ -87,20 +87,23 @@ class SmallSpace:
     """A table of what each cell of the small space costs.
 
     Args:
-        table: ``ptb`` or ``demo``, or the file of a table.
+        table: ``ptb``, of part of the Penn Treebank, or ``demo``, of the bundled demo text.
+        file: the file of the table.
 
     Attributes:
-        digest: SHA-256 of the table's file.
+        digest: SHA-256 of the table.
         steps: training steps at which costs are known, rising; the last is the end of the training.
         seeds: seeds of the trainings.
     """
 
-    def __init__(self, table: str | Path = "ptb") -> None:
-        content = (FILES / f"small_space_{table}.json" if table in ("ptb", "demo") else Path(table)).read_bytes()
-        self.digest, data = hashlib.sha256(content).hexdigest(), json.loads(content)
-        self.steps: list[int] = data["steps"]
-        self.seeds: list[int] = data["seeds"]
-        self._costs: dict[str, dict[str, list[list[float]]]] = data["costs"]  # by recurrence and genotype, [seed][step]
+    def __init__(self, table: str = "ptb", file: Path = FILE) -> None:
+        head, *cells = (line for line in lines_in(file) if line.get("table") == table)
+        self.digest = hashlib.sha256(json.dumps([head, *cells]).encode()).hexdigest()
+        self.steps: list[int] = head["steps"]
+        self.seeds: list[int] = head["seeds"]
+        self._costs: dict[str, dict[str, list[list[float]]]] = {"full": {}, "elementwise": {}}
+        for line in cells:
+            self._costs[line["recurrence"]][line["cell"]] = line["costs"]  # [seed][step]
 
     def cost(self, genotype: Genotype, step: int | None = None, seed: int | None = None) -> float:
         """Return the valid loss of a cell, in nats a word.
@@ -202,7 +205,8 @@ def trainings(
     text: str, seed: int, recurrence: str, cells: Sequence[Genotype], steps: int = STEPS, schedule: str = "cosine"
 ) -> Iterator[dict]:
     """Train cells with a seed; yield a line for each."""
-    config = SearchConfig(text=text, seed=seed, recurrence=recurrence, **SETTINGS | {"schedule": schedule})
+    own = {"text": text, "seed": seed, "recurrence": recurrence, "schedule": schedule}
+    config = make_settings(SearchConfig, {**SETTINGS, **own})
     objective = build(config, read(config), make_accelerator("cpu", "float32"))
     first = {name: value.clone() for name, value in objective.module.state_dict().items()}
     optimizer = ModelOptimizer(objective, config, None)
@@ -234,7 +238,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 def bundle(arguments: argparse.Namespace) -> None:
-    """Write the bundled table of files of lines."""
+    """Keep the table of files of lines."""
     lines = [line for file in arguments.files for line in lines_in(file)]
     found = {(line["recurrence"], line["cell"], line["seed"]): line["costs"] for line in lines}
     counts = Counter(seed for _, _, seed in found)
@@ -242,24 +246,15 @@ def bundle(arguments: argparse.Namespace) -> None:
     seeds = sorted(seed for seed, count in counts.items() if count == whole)
     if left_out := counts.keys() - seeds:
         print(f"left out, as not all cells are trained: seeds {', '.join(map(str, sorted(left_out)))}")
-    costs = {
-        recurrence: {
-            cell.one_line(): [found[recurrence, cell.one_line(), seed] for seed in seeds]
-            for cell in all_cells(recurrence)
-        }
-        for recurrence in ("full", "elementwise")
-    }
     about = {"text": arguments.text_name, "settings": SETTINGS, "setup": describe()[:4]}
     about["seconds"] = statistics.mean(line["seconds"] for line in lines)
     steps = [(stage + 1) * STEPS // STAGES for stage in range(STAGES)]
-    head = json.dumps({"version": 1, "about": about, "steps": steps, "seeds": seeds})[:-1]
-    tables = ",\n".join(
-        f"{json.dumps(recurrence)}: {{\n"
-        + ",\n".join(f"{json.dumps(c)}: {json.dumps(v)}" for c, v in rows.items())
-        + "}"
-        for recurrence, rows in costs.items()
-    )
-    (FILES / f"small_space_{arguments.table}.json").write_text(f'{head},\n"costs": {{{tables}}}}}\n', encoding="utf-8")
+    table = [{"table": arguments.table, "about": about, "steps": steps, "seeds": seeds}]
+    for recurrence, cells in ((recurrence, all_cells(recurrence)) for recurrence in ("full", "elementwise")):
+        for cell in (cell.one_line() for cell in cells):
+            costs = [found[recurrence, cell, seed] for seed in seeds]
+            table.append({"table": arguments.table, "recurrence": recurrence, "cell": cell, "costs": costs})
+    replace_lines(FILE, table, lambda line: line.get("table") == arguments.table)
 
 
 def signal(table: str) -> str:
@@ -318,7 +313,7 @@ def main() -> None:
     part.add_argument("--out", type=Path, required=True, metavar="FILE")
     part.add_argument("--seeds", type=numbers, default=[1, 2, 3], metavar="1,2,3")
     part.set_defaults(run=train)
-    part = parts.add_parser("bundle", help="write the bundled table")
+    part = parts.add_parser("bundle", help="keep a table")
     part.add_argument("table")
     part.add_argument("files", type=Path, nargs="+", metavar="FILE")
     part.add_argument("--text-name", default="the bundled demo text", help="where the text is from, for the table")

@@ -311,7 +311,7 @@ def make_search(text: str, precision: str) -> tuple[gradient.GradientStrategy, T
     accelerator = make_accelerator(config.device, config.precision)
     objective = text_objective.build(config, text_objective.read(config), accelerator)
     objective.module.train()
-    return gradient.GradientStrategy(objective, config, None), objective
+    return gradient.GradientStrategy(objective, config, config.strategy, None), objective
 
 
 def shares_of_rows(strategy: gradient.GradientStrategy, objective: TextObjective, steps: range) -> dict[tuple, float]:
@@ -321,8 +321,7 @@ def shares_of_rows(strategy: gradient.GradientStrategy, objective: TextObjective
     for module, name in (
         (bilevel, "check_finite"),
         (bilevel, "clip_gradients"),
-        (gradient, "check_finite"),
-        (strategy, "deviations"),
+        (strategy, "_deviations"),
     ):
         setattr(module, name, recorded("descent", getattr(module, name)))
     supernet_cell.run_cell = recorded("cell", supernet_cell.run_cell)

@@ -17,10 +17,10 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from benchmarks.json_lines import lines_in, put
-from flair_nas.search.build import make_objective
+from flair_nas.search.bilevel import architecture_weights
+from flair_nas.search.build import make_objective, make_strategy
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.processes import make_accelerator, make_reduce
-from flair_nas.search.registry import strategy_class
 
 RESULTS = Path(__file__).parents[1] / "results" / "tagging_search_share.jsonl"
 
@@ -29,11 +29,11 @@ def measure(config: TaggingSearchConfig, steps: int) -> tuple[float, float, floa
     """Median seconds of a step and of its supernet alone, and the median share of a step that is outside it."""
     accelerator = make_accelerator("cpu", config.precision)
     objective = make_objective(config, accelerator)
-    strategy = strategy_class(config.strategy)(objective, config, make_reduce(accelerator))
+    strategy = make_strategy(objective, config, make_reduce(accelerator))
     objective.module.train()
     net, given = objective.supernet, list[PackedSequence]()
     hook = net.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
-    architecture = objective.architecture_parameters()
+    architecture = architecture_weights(objective)
     of_it = {id(parameter) for parameter in architecture}
     weights = [parameter for parameter in net.parameters() if id(parameter) not in of_it]
     whole, alone = [], []

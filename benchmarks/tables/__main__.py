@@ -1,7 +1,8 @@
-"""Run a table of layers by corpora, or show it.
+"""Run a table of layers by corpora, show it, or keep its runs.
 
     python -m benchmarks.tables run wnut-small --data-root DATASETS --embeddings word:VECTORS.gensim char --out RUNS
     python -m benchmarks.tables show wnut-small RUNS [--picture FILE.svg]
+    python -m benchmarks.tables keep wnut-small RUNS    # what the figures need, to benchmarks/results/
 
 A table is the name of one in benchmarks/tables/, or a YAML file as spec.py describes. A call with the same --out goes
 on: finished runs are kept, and what has changed in the table is run anew.
@@ -11,6 +12,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from benchmarks.tables.kept import keep
 from benchmarks.tables.running import run_table
 from benchmarks.tables.showing import draw_comparison, make_grid, make_panels, to_markdown
 from benchmarks.tables.spec import load_table
@@ -19,7 +21,7 @@ from flair_nas.experiments.ledger import Ledger
 
 
 def main() -> None:
-    """Run or show a table."""
+    """Run, show or keep a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     run = actions.add_parser("run")
@@ -36,6 +38,9 @@ def main() -> None:
     show.add_argument("table")
     show.add_argument("out", type=Path, metavar="DIR")
     show.add_argument("--picture", type=Path, metavar="FILE.svg")
+    kept = actions.add_parser("keep")
+    kept.add_argument("table")
+    kept.add_argument("out", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     table = load_table(arguments.table)
     if arguments.action == "run":
@@ -45,6 +50,8 @@ def main() -> None:
         ledger = run_table(table, arguments.out, pool=pool, device=arguments.device, **options)
     else:
         ledger = Ledger(arguments.out / "ledger.json")
+    if arguments.action == "keep":
+        keep(arguments.table, ledger)
     print(to_markdown(table, make_grid(table, ledger)), end="")
     if getattr(arguments, "picture", None):
         draw_comparison(make_panels(table, ledger), arguments.picture)

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import base64
 import statistics
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import matplotlib
-import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.tables.spec import Column, Row, Table
 from flair_nas.errors import as_markdown
-from flair_nas.experiments import counts
-from flair_nas.experiments.ledger import Ledger, Run
+from flair_nas.experiments.counts import unpack_counts
+from flair_nas.experiments.ledger import Run
 from flair_nas.experiments.statistics import compare, epoch_seconds, mean_and_spread
 from flair_nas.experiments.tasks import TASKS, Task
 from flair_nas.runs.duration import duration
 
 Runs = list[Run]
-
-
-def unpack_counts(text: str) -> counts.Counts:
-    """Return counts of a ledger, also of an older one."""
-    data = zlib.decompress(base64.b64decode(text))
-    return counts.unpack_counts(text) if data.startswith(b"\x93NUMPY") else np.frombuffer(data, "<i4").reshape(-1, 3)
-
-
 _CHANCE = "P(better)"
+
+
+class Results(Protocol):
+    """The runs of a table by name, and the names of each cell: a `Ledger`, or what is kept of one."""
+
+    runs: dict[str, Run]
+    plan: dict[str, Any]
+    seconds: float
 
 
 class Grid(NamedTuple):
@@ -41,7 +38,7 @@ class Grid(NamedTuple):
     remarks: list[str]
 
 
-def make_grid(table: Table, ledger: Ledger) -> Grid:
+def make_grid(table: Table, ledger: Results) -> Grid:
     """Return a table with the metrics of its runs."""
     headers, rows = ["layer"], [[row.name] for row in table.rows]
 
@@ -94,7 +91,7 @@ def _describe_figures(seeds: set[int], first: str, compared: int) -> str:
     return shown
 
 
-def _column_figures(table: Table, ledger: Ledger, column: Column) -> tuple[str, list[list[float]]]:
+def _column_figures(table: Table, ledger: Results, column: Column) -> tuple[str, list[list[float]]]:
     """Return the header of a column, and the metrics of its runs, row by row."""
     good, task = _good([_runs(ledger, row, column) for row in table.rows]), TASKS[column.task]
     part = "test" if any(run["test"] is not None for cell in good for run in cell) else task.dev
@@ -104,7 +101,7 @@ def _column_figures(table: Table, ledger: Ledger, column: Column) -> tuple[str, 
     return f"{column.name}, {part} {task.title}", figures
 
 
-def make_panels(table: Table, ledger: Ledger) -> dict[str, dict[str, list[float]]]:
+def make_panels(table: Table, ledger: Results) -> dict[str, dict[str, list[float]]]:
     """Return the metrics of a table by column and row, as `flair_nas.drawing.charts.draw_comparison` takes them."""
     columns = [_column_figures(table, ledger, column) for column in table.columns]
     return {title: {row.name: values for row, values in zip(table.rows, figures)} for title, figures in columns}
@@ -115,12 +112,12 @@ def _good(runs: Sequence[Runs]) -> list[Runs]:
     return [[run for run in cell if "counts" in run] for cell in runs]
 
 
-def _runs(ledger: Ledger, row: Row, column: Column) -> Runs:
+def _runs(ledger: Results, row: Row, column: Column) -> Runs:
     names = ledger.plan.get("cells", {}).get(f"{row.name} / {column.name}", [])
     return [ledger.runs[name] for name in names if name in ledger.runs]
 
 
-def _describe_size(ledger: Ledger, row: Row, column: Column) -> str:
+def _describe_size(ledger: Results, row: Row, column: Column) -> str:
     """Return a sentence on the hidden size that was found for a row, or an empty string."""
     sizing = ledger.runs.get(ledger.plan.get("measured", {}).get(f"{row.name} / {column.name}", ""), {})
     if "hidden_size" not in sizing:

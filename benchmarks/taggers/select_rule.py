@@ -18,13 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.json_lines import RESULTS, lines_in, replace_lines
 from flair_nas.experiments.successive_halving import Rule, survivors
 
 SEED_ERROR = 0.0034  # nats: one cell, trained three times, ended at perplexities of 104.8, 105.1 and 105.7
 BUDGETS = (2, 4, 8, 16)  # full trainings
 FIRST, KEEP = (0.02, 0.04, 0.06, 0.1, 0.2, 0.4), (1 / 2, 1 / 3, 1 / 4)
 TRIALS = 2000
-RESULTS = Path(__file__).parents[1] / "results" / "select_rule.json"
+FILE = RESULTS / "select_rule.jsonl"
 SHOWN_BUDGETS = (2, 4, 8)
 SHOWN_RULES = (
     *("random", "full trainings", "stopped after 1", "stopped after 5", "stopped after 10"),
@@ -102,7 +103,7 @@ def rules(epochs: int, budget: int, most: int) -> dict[str, tuple[Choose, int]]:
 
 def table() -> str:
     """Regrets on the half that is reported, as a table."""
-    kept = json.loads(RESULTS.read_text())
+    kept = lines_in(FILE)
     titles = {"all": "all cells", "of the best 100": "the best 100"}
     heads = [f"{title}, {SHOWN_BUDGETS[0]} trainings | " + " | ".join(map(str, SHOWN_BUDGETS[1:]))
              for title in titles.values()]  # fmt: skip
@@ -119,7 +120,7 @@ def main() -> None:
     """Simulates all rules, and keeps their figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curves", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=FILE)
     arguments = parser.parse_args()
     losses = read_curves(arguments.curves)
     epochs, figures = losses.shape[1], []
@@ -131,7 +132,7 @@ def main() -> None:
                     cells = "all" if best is None else f"of the best {best}"
                     figures.append({"cells": cells, "half": half, "pool": len(pool), "budget": budget, "rule": name,
                                     "candidates": count, "regret": regret, "rank": rank})  # fmt: skip
-    arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+    replace_lines(arguments.out, figures, lambda _: True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m benchmarks.taggers.select_rule_tags
 
-The curves are those of kept tables of taggers (benchmarks/results/tables/), each layer with one seed or more. After
+The curves are those of kept tables of taggers, each layer with one seed or more. After
 so many epochs, runs are ranked by the best figure so far; the rank correlation is that with the best F1 on dev of all
 their epochs (Spearman), of runs of the same seed, and its mean over seeds. In each of many trials, eight layers are
 drawn, with a seed each, and the best of them is taken; what that is worth is the mean test F1 of that layer over all of
@@ -11,18 +11,16 @@ how much of it is chance.
 """
 
 import argparse
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
 
+from benchmarks.tables.kept import kept
 from benchmarks.taggers.select_rule import by_halving
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
 
-TABLES = Path(__file__).parents[1] / "results" / "tables"
 KEPT = ("wnut-small", "zoo-small")  # of one setting and one learning rate
 EPOCHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20)
 DRAWN, TRIALS = 8, 1000
@@ -30,14 +28,14 @@ BUDGETS = (3, 5, 8)  # full trainings
 FULL = Rule(1.0, 0.25)
 
 
-def curves(folder: Path = TABLES) -> dict[str, dict[int, dict]]:
+def curves() -> dict[str, dict[int, dict]]:
     """The runs of taggers that came to their end, by layer and seed."""
     found: dict[str, dict[int, dict]] = {}
     for table in KEPT:
-        ledger = json.loads((folder / table / "ledger.json").read_text())
-        for cell, names in ledger["plan"]["cells"].items():
+        _, results = kept(table)
+        for cell, names in results.plan["cells"].items():
             for name in names:
-                run = ledger["runs"].get(name, {})
+                run = results.runs[name]
                 ended = run.get("exhausted") or len(run.get("dev", ())) == max(EPOCHS)
                 if ended and "unseen" in run:  # which taggers have
                     found.setdefault(cell, {})[int(name.rpartition("-seed")[2])] = run

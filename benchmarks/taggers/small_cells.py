@@ -2,11 +2,11 @@
 
     python -m benchmarks.tables run small_cells --data-root DATASETS --out RUNS \\
         --embeddings word:VECTORS.gensim flair:FORWARD.pt flair:BACKWARD.pt
-    cp RUNS/ledger.json benchmarks/results/small_cells/
-    python -m benchmarks.taggers.small_cells --runs RUNS  # CPU seconds of the taggers' epochs, to epochs.json
-    python -m benchmarks.taggers.small_cells --out benchmarks/results/small_cells/speed.jsonl  # 20 minutes
+    python -m benchmarks.tables keep small_cells RUNS
+    python -m benchmarks.taggers.small_cells --runs RUNS  # keeps the CPU seconds of the taggers' epochs
+    python -m benchmarks.taggers.small_cells --out benchmarks/results/small_cells.jsonl  # 20 minutes, a quiet machine
 
-`times`, `epochs` and `draw` make tables and a picture of the docs from these files (`benchmarks/fill.py`).
+`times`, `epochs` and `draw` make tables and a picture of the docs from that file (`benchmarks/fill.py`).
 """
 
 import argparse
@@ -16,11 +16,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.tables.kept import kept
+from benchmarks.json_lines import lines_in, replace_lines
+from benchmarks.tables.kept import file_of, kept
 from benchmarks.tables.showing import make_panels
 from flair_nas.drawing.charts import Point, draw_seconds
 
-RESULTS = Path(__file__).parents[1] / "results" / "small_cells"
+RESULTS = file_of("small_cells")
 ELEMENTWISE = ",recurrence=elementwise"
 NAMES = ("s0", "tanh0", "relu0", "relu0-tanh1", "relu0-relu1-tanh2-relu3", "darts-v1", "gru")
 NAMES += (f"s0{ELEMENTWISE}", f"tanh0{ELEMENTWISE}", f"relu0-tanh1{ELEMENTWISE}", "sru", "mingru", "minlstm")
@@ -36,9 +37,8 @@ SIZES = {
 
 
 def measured(part: str) -> list[dict]:
-    """The rows of a part in speed.jsonl."""
-    lines = (RESULTS / "speed.jsonl").read_text(encoding="utf-8").splitlines()
-    return [row for row in map(json.loads, lines) if row["part"] == part]
+    """The times or peaks that were measured."""
+    return [line for line in lines_in(RESULTS) if line.get("part") == part]
 
 
 def ratios() -> dict[tuple, float]:
@@ -87,9 +87,15 @@ def read_epochs(runs: Path) -> dict[str, list[float]]:
     return found
 
 
+def epoch_seconds() -> dict[str, list[float]]:
+    """The kept figures of `read_epochs`."""
+    (line,) = (line for line in lines_in(RESULTS) if "epochs" in line)
+    return line["epochs"]
+
+
 def epochs() -> str:
     """CPU seconds of a tagger's epoch by layer, as Markdown."""
-    found = json.loads((RESULTS / "epochs.json").read_text(encoding="utf-8"))
+    found = epoch_seconds()
     means = {name: statistics.mean(seconds) for name, seconds in found.items() if "rate" not in name}
     lines = ["| layer | runs | CPU seconds an epoch | × LSTM |", "| --- | --- | --- | --- |"]
     for name, mean in means.items():
@@ -116,11 +122,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", metavar="FILE", help="measure; JSON lines are added to it")
-    what.add_argument("--runs", metavar="DIR", type=Path, help="write epochs.json from the runs of the table")
+    what.add_argument("--runs", metavar="DIR", type=Path, help="read the epochs of the runs of the table")
     arguments = parser.parse_args()
     if arguments.runs:
-        text = json.dumps(read_epochs(arguments.runs), indent=1)
-        (RESULTS / "epochs.json").write_text(text + "\n", encoding="utf-8")
+        replace_lines(RESULTS, [{"epochs": read_epochs(arguments.runs)}], lambda line: "epochs" in line)
         return
     for part, threads, names in (("cases", "1", NAMES), ("cases", "2", FEW), ("memory", "1", FEW)):
         command = [sys.executable, "-m", "benchmarks.speed.recurrent_speed", "--part", part, "--threads", threads]

@@ -3,15 +3,13 @@
 python -m benchmarks.taggers.summary
 """
 
-import json
 import statistics
-from pathlib import Path
 
 from benchmarks.json_lines import as_table
 from benchmarks.tables.kept import kept
+from benchmarks.taggers.small_cells import epoch_seconds
 from flair_nas.experiments.statistics import mean_and_spread
 
-RESULTS = Path(__file__).parents[1] / "results"
 TABLES = {
     "WNUT-2017, F1": "small_cells",
     "CoNLL-2000, F1": "small_cells_conll2000",
@@ -39,7 +37,7 @@ def figures(table: str, row: str) -> str:
 
 def time_ratio(row: str) -> str:
     """Return the CPU time of a tagger's epoch on WNUT-2017, in times of the LSTM's."""
-    seconds = json.loads((RESULTS / "small_cells" / "epochs.json").read_text(encoding="utf-8"))
+    seconds = epoch_seconds()
     return f"{statistics.mean(seconds[row]) / statistics.mean(seconds['LSTM']):.2f}"
 
 

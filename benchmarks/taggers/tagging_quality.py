@@ -3,8 +3,8 @@
     python -m benchmarks.taggers.tagging_quality GROUP ... --data-root DATASETS --embeddings EMBEDDING ... --out RUNS
 
 GROUP is a name of GROUPS below, or of one of their runs. Each seed of each run is trained in a folder of its own below
-RUNS, goes on where it was stopped, and leaves its figures in benchmarks/results/tagging_quality/; what has figures
-there is not trained again. Groups may run side by side. The table comes from those figures.
+RUNS, goes on where it was stopped, and leaves a line in benchmarks/results/tagging_quality.jsonl; what has one is not
+trained again. Groups may run side by side. The table comes from those figures.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import statistics
 from pathlib import Path
 
+from benchmarks.json_lines import RESULTS, append, lines_so_far
 from flair_nas import random_genotype
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.runs.memory import forget_peak_memory
@@ -68,7 +69,8 @@ CHOICES = {
 COMMON = {"hidden_size": 256, "seeds": [1, 2, 3], "anneal_factor": 0.25, "patience": 2}
 
 
-RESULTS = Path(__file__).parents[1] / "results" / "tagging_quality"
+FILE = RESULTS / "tagging_quality.jsonl"
+KEPT = ("dev_f1", "test_f1", "parameters", "rnn_parameters", "peak_memory_mb")
 
 
 def main() -> None:
@@ -91,30 +93,27 @@ def main() -> None:
                 run(name, TaggerConfig(**{**common, **settings, "seeds": [seed]}), arguments.out)
 
 
-def figures_of(name: str, seed: int) -> Path:
-    """The file with the figures of a run and seed."""
-    return RESULTS / f"{name.replace('/', '-')}-seed{seed}.json"
+def kept_runs() -> dict[tuple[str, int], dict]:
+    """The figures by run and seed."""
+    return {(line["name"], line["seed"]): line for line in lines_so_far(FILE)}
 
 
 def run(name: str, config: TaggerConfig, out: Path) -> None:
     """Trains one seed, unless its figures are there, and writes them."""
     seed = config.seeds[0]
-    figures = figures_of(name, seed)
-    if figures.exists():
+    if (name, seed) in kept_runs():
         return
     from flair_nas import train_taggers
 
     forget_peak_memory()
     metrics = train_taggers(config, out / name / f"seed{seed}", progress=False)
-    kept = {key: value for key, value in metrics["seeds"][0].items() if key != "reports"}
-    kept["rnn"] = config.rnn
+    kept = {"name": name, "seed": seed} | {key: metrics["seeds"][0][key] for key in KEPT}
     history = (out / name / f"seed{seed}" / f"seed-{seed}" / "history.jsonl").read_text()
     epochs = [json.loads(line) for line in history.splitlines()]
     kept["cpu_seconds_per_epoch"] = epochs[-1]["cpu_seconds"]  # the first one may also compute the embeddings
     kept["history"] = [{key: epoch[key] for key in ("train_loss", "dev_loss", "dev_f1")} for epoch in epochs]
-    figures.parent.mkdir(parents=True, exist_ok=True)
-    figures.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-    print(figures.name, kept["dev_f1"], kept["test_f1"], flush=True)
+    append(kept, FILE)
+    print(name, seed, kept["dev_f1"], kept["test_f1"], flush=True)
 
 
 def _share_corpora() -> None:
@@ -130,9 +129,9 @@ def table() -> str:
         "| run | seeds | dev F1 | test F1 | parameters | of which recurrent | CPU s per epoch | peak MB |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name in (name for runs in GROUPS.values() for name in runs):
-        paths = [path for seed in COMMON["seeds"] if (path := figures_of(name, seed)).exists()]
-        seeds = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    runs = kept_runs()
+    for name in (name for group in GROUPS.values() for name in group):
+        seeds = [runs[name, seed] for seed in COMMON["seeds"] if (name, seed) in runs]
         if not seeds:
             continue
         scores = [mean_and_spread([seed[part] for seed in seeds]) for part in ("dev_f1", "test_f1")]
@@ -151,11 +150,11 @@ def choices() -> str:
         "| default | run | epochs | train loss of the last | dev loss of the last | least dev loss | best dev F1 |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
+    runs = kept_runs()
     for default, names in CHOICES.items():
-        paths = {name: figures_of(name, 1) for name in names}
-        if not all(path.exists() for path in paths.values()):
+        histories = {name: runs[name, 1]["history"] for name in names if (name, 1) in runs}
+        if len(histories) < len(names):
             continue
-        histories = {name: json.loads(path.read_text(encoding="utf-8"))["history"] for name, path in paths.items()}
         epochs = min(map(len, histories.values()))
         for name, history in histories.items():
             kept = history[:epochs]

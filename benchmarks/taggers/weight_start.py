@@ -6,7 +6,7 @@
     python -m benchmarks.taggers.weight_start norms START ... --text PTB --hidden-size 64
 
 START is a name of STARTS below. Each run has a folder of its own below RUNS, goes on where it was stopped, and leaves
-its figures in benchmarks/results/weight_start/; what has figures there is not run again. A tagger is trained until its
+a line in benchmarks/results/weight_start.jsonl; what has one there is not run again. A tagger is trained until its
 learning rate, a quarter of itself after more than three epochs without improvement on dev, is below a hundredth of the
 first.
 """
@@ -24,7 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-RESULTS = Path(__file__).parents[1] / "results" / "weight_start"
+from benchmarks.json_lines import RESULTS, append, lines_so_far
+
+FILE = RESULTS / "weight_start.jsonl"
 SHOWN_STEPS = (0, 10, 100, 300)
 SHOWN_EPOCHS = {  # and whether the best so far is shown
     "wnut_17-h64": ((3, 5, 10, 20), True),
@@ -244,15 +246,20 @@ def failed(error: Exception) -> dict[str, Any]:
     return {"error": what.partition(":")[0]}
 
 
+def kept_runs() -> dict[str, dict[str, Any]]:
+    """The figures by the names of their runs."""
+    return {line["name"]: line for line in lines_so_far(FILE)}
+
+
 def table_of_norms() -> str:
     """What the first steps of a model are like by the start of its weights, seed 1, as a table."""
     rows = ["| start | step | rms of h | of the input | of h | of nodes 1, 4, 8 |",
             "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    kept = {start: RESULTS / f"norms-text-h64-i-darts-ptb-{start}-seed1.json" for start in STARTS}
-    for start, path in kept.items():
-        if not path.exists():
+    runs = kept_runs()
+    kept = {start: f"norms-text-h64-i-darts-ptb-{start}-seed1" for start in STARTS}
+    for start, name in kept.items():
+        if (found := runs.get(name)) is None:
             continue
-        found = json.loads(path.read_text())
         for step, rms, of in zip(found["steps"], found["rms"], found["norms"]):
             if step in SHOWN_STEPS:
                 nodes = ", ".join(_two_digits(of[1 + node]) for node in (1, 4, 8))
@@ -266,11 +273,11 @@ def table_of_models() -> str:
     """Valid perplexities by layer, start and learning rate, as a table."""
     name = re.compile(r"lm-text-h(\d+)-(.+)-(" + "|".join(STARTS) + r")(?:-bias([-\d.]+))?-lr([\d.]+)-seed1")
     cells: dict[tuple[Any, ...], dict[str, str]] = defaultdict(dict)
-    for path in RESULTS.glob("lm-*.json"):
-        match = name.fullmatch(path.stem)
-        assert match, path
+    for run_name, run in kept_runs().items():
+        match = name.fullmatch(run_name)
+        if match is None:
+            continue
         size, rnn, start, bias, rate = match.groups()
-        run = json.loads(path.read_text())
         shown = run["error"].replace("epoch 1, ", "") if "error" in run else f"{run['valid_perplexity']:.2f}"
         cells[rnn, int(size), bias or "", list(STARTS).index(start)][rate] = shown
     rows = ["| layer | H | start | rate 5 | rate 10 | rate 20 |", "| --- | --- | --- | --- | --- | --- |"]
@@ -286,8 +293,8 @@ def table_of_models() -> str:
 
 def table_of_taggers(what: str) -> str:
     """F1 on dev in the course of training by start, `i-darts-ptb`, seed 1, for a corpus and size of SHOWN_EPOCHS."""
-    paths = {start: RESULTS / f"tag-{what}-i-darts-ptb-{start}-seed1.json" for start in STARTS}
-    runs = {start: json.loads(path.read_text()) for start, path in paths.items() if path.exists()}
+    kept, names = kept_runs(), {start: f"tag-{what}-i-darts-ptb-{start}-seed1" for start in STARTS}
+    runs = {start: kept[name] for start, name in names.items() if name in kept}
     epochs, best = SHOWN_EPOCHS[what]
     ended = len({run["epochs"] for run in runs.values()}) > 1  # each at its own time
     first = f"after {epochs[0]} epochs" if best else f"dev F1 after {epochs[0]} epoch"
@@ -345,23 +352,21 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := sorted(set(arguments.starts) - set(STARTS)):
         parser.error(f"unknown starts {', '.join(unknown)}; there are {', '.join(STARTS)}")
-    from flair_nas.storage.files import write_text
     from flair_nas.tagging import training
 
     training.load_corpus = functools.cache(training.load_corpus)  # its embeddings are computed once
-    RESULTS.mkdir(parents=True, exist_ok=True)
     for seed in arguments.seeds:
         for start in arguments.starts:
             name = name_of(arguments, start, seed)
-            if (RESULTS / f"{name}.json").exists():
+            if name in kept_runs():
                 continue
             if arguments.rnn.lower() != "lstm":
                 use(start, arguments.gate_bias)
             if arguments.what == "norms":
-                write_text(RESULTS / f"{name}.json", json.dumps(norms(arguments, start)) + "\n")
+                append({"name": name, **norms(arguments, start)}, FILE)
                 continue
             figures = (train_tagger if arguments.what == "tag" else train_model)(arguments, seed, arguments.out / name)
-            write_text(RESULTS / f"{name}.json", json.dumps(figures, indent=1) + "\n")
+            append({"name": name, **figures}, FILE)
             print(name, {key: value for key, value in figures.items() if key != "history"}, flush=True)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.folder import check_folder
-from flair_nas.settings.fields import COUNT, Config, Kind, check_device, get_kinds
+from flair_nas.settings.fields import COUNT, Config, Kind, check_device, get_all_kinds, get_classes, get_kinds
 from flair_nas.settings.resolve import UnknownSettingsError, find_command, preset_names, read_mapping, resolve
 from flair_nas.storage.paths import typed, user_path
 from flair_nas.storage.resources import resource_path
@@ -86,27 +86,46 @@ def describe_preset(path: Path) -> tuple[str, str, str, str]:
     return path.stem, ", ".join(size), data["about"]["time"], data["about"]["what"]
 
 
-def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **variants: type) -> None:
+def add_setting_flags(
+    parser: argparse.ArgumentParser, config_type: type, variants: Mapping[str, type] | None = None, prefix: str = ""
+) -> None:
     """Add a flag for each setting, as ``--hidden-size`` for `hidden_size`. A flag that is not given is None.
+
+    Settings of the classes of a choice, and of variants, are in sections that name those that have them.
 
     Args:
         parser: the parser.
-        config_type: the dataclass of the settings. Its optional ``SECTIONS`` maps the first setting of each section of
-            the help to a title.
-        variants: subclasses of it, one of which is used, by the title of the section for their own settings.
+        config_type: the dataclass of the settings.
+        variants: subclasses of it, one of which is used, by their words in the titles of sections.
+        prefix: begins these titles.
     """
-    sections: Mapping[str, str] = getattr(config_type, "SECTIONS", {})
-    added: set[str] = set()
-    for title, owner in {"": config_type, **variants}.items():
-        section: argparse._ActionsContainer = parser.add_argument_group(title) if title else parser
-        for name, kind in get_kinds(owner).items():
-            if name in added:
-                continue
-            added.add(name)
-            if name in sections and not title:
-                section = parser.add_argument_group(sections[name])
-            kinds = {other: get_kinds(variant).get(name) for other, variant in variants.items()}
-            _add_flag(section, name, kind, {other: kind for other, kind in kinds.items() if kind} or {"": kind})
+    section: argparse._ActionsContainer = parser
+    variant_kinds = {words: get_kinds(variant) for words, variant in (variants or {}).items()}
+    for name, kind in get_kinds(config_type).items():
+        if kind.section:
+            section = parser.add_argument_group(kind.section)
+        owners = {words: kinds[name] for words, kinds in variant_kinds.items() if name in kinds}
+        _add_flag(section, name, kind, owners or {"": kind})
+    for choice, classes in get_classes(config_type).items():
+        _add_sections(parser, f"{choice} ", {words: get_kinds(own) for words, own in classes.items()})
+    known = get_all_kinds(config_type)
+    own_kinds = {
+        words: {name: kind for name, kind in kinds.items() if name not in known}
+        for words, kinds in variant_kinds.items()
+    }
+    _add_sections(parser, prefix, own_kinds)
+
+
+def _add_sections(parser: argparse.ArgumentParser, prefix: str, kinds: Mapping[str, Mapping[str, Kind]]) -> None:
+    """Add the flags of settings that one or several of some classes have, in a section for each set of classes."""
+    sections: dict[str, argparse._ActionsContainer] = {}
+    for name in dict.fromkeys(name for own in kinds.values() for name in own):
+        owners = {words: own[name] for words, own in kinds.items() if name in own}
+        *others, last = owners
+        title = prefix + (f"{', '.join(others)} or {last}" if others else last)
+        if title not in sections:
+            sections[title] = parser.add_argument_group(title)
+        _add_flag(sections[title], name, next(iter(owners.values())), owners)
 
 
 def _add_flag(parser: argparse._ActionsContainer, name: str, explained: Kind, kinds: Mapping[str, Kind]) -> None:
@@ -200,8 +219,8 @@ def peek_setting(name: str, kind: str, arguments: argparse.Namespace) -> Any:
 
 def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, Any]:
     """Return the settings that were given as flags."""
-    values = {name: getattr(arguments, name, None) for name in get_kinds(config_type)}
-    return {name: value for name, value in values.items() if value is not None}
+    names = get_all_kinds(config_type)
+    return {name: value for name, value in vars(arguments).items() if name in names and value is not None}
 
 
 def refuse_flags_of(arguments: argparse.Namespace, variants: Mapping[str, type], chosen: type) -> None:
@@ -212,7 +231,7 @@ def refuse_flags_of(arguments: argparse.Namespace, variants: Mapping[str, type],
         variants: classes of settings by the words that choose them, such as ``--objective tagging``.
         chosen: the class that is used.
     """
-    own, takers = get_kinds(chosen), dict[str, list[str]]()
+    own, takers = get_all_kinds(chosen), dict[str, list[str]]()
     for words, variant in variants.items():
         for name in given_flags(arguments, variant):
             if name not in own:
@@ -242,7 +261,7 @@ def settings_of_run(
         FlairNasError: there is no folder, the folder to resume holds no run, ``--resume`` clashes with other flags, or
             settings or folder cannot be used.
     """
-    file = arguments.config
+    file, is_estimate = arguments.config, vars(arguments).get("estimate", False)
     if arguments.resume:
         clashing = [f"--{name}" for name in ("out", "preset", "config") if getattr(arguments, name)]
         if clashing:
@@ -251,7 +270,7 @@ def settings_of_run(
         if not file.exists():
             why = "no config.yaml in it" if file.parent.is_dir() else "there is no such folder"
             raise FlairNasError(f"{arguments.resume} holds no run to go on with ({why})")
-    elif not (arguments.out or getattr(arguments, "estimate", False)):
+    elif not (arguments.out or is_estimate):
         raise FlairNasError(f"--out DIR is needed: the {arguments.action._option_string_actions['--out'].help}")
     flags = given_flags(arguments, config_type)
     try:
@@ -267,6 +286,6 @@ def settings_of_run(
             f"{typed(file.parent)}"
         ) from None
     out = user_path(arguments.resume or arguments.out or ".")
-    if (arguments.resume or arguments.out) and not getattr(arguments, "estimate", False):
+    if (arguments.resume or arguments.out) and not is_estimate:
         check_folder(out, config, get_kinds(config_type) if may_change is None else may_change, quantity)
     return config, out

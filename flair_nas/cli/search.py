@@ -17,15 +17,16 @@ from flair_nas.cli.flags import (
     settings_of_run,
 )
 from flair_nas.cli.log import quiet_flair, quiet_libraries, shows_progress
-from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
-from flair_nas.search.config import SearchConfig, SearchSettings, small_presets
+from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
-from flair_nas.search.registry import OBJECTIVES, TRAINED_ALONE, settings_class
+from flair_nas.search.lookup import OBJECTIVES, settings_class
 from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.settings.fields import as_flags, changed
+from flair_nas.settings.resolve import preset_names, read_mapping
 from flair_nas.storage.paths import typed
+from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.names import check_corpus
 
@@ -64,26 +65,14 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument(
         "--estimate", action="store_true", help="time a few steps, show the cost of the search, and exit"
     )
-    add_setting_flags(
-        parser, SearchSettings, **{f"objective {names}": variant for names, variant in _variants().items()}
-    )
-
-
-def _variants() -> dict[str, type[SearchSettings]]:
-    """Return the classes of settings by the names of their objectives."""
-    names: dict[type[SearchSettings], list[str]] = {}
-    for name in OBJECTIVES:
-        names.setdefault(settings_class(name), []).append(name)
-    return {" or ".join(objectives): config_type for config_type, objectives in names.items()}
+    add_setting_flags(parser, SearchSettings, {name: settings_class(name) for name in OBJECTIVES}, "objective ")
 
 
 def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
     """Return the class of settings of the objective that flags, file or preset name; text by default."""
     objective = arguments.objective or peek_setting("objective", "search", arguments) or "text"
-    if objective not in OBJECTIVES:
-        raise FlairNasError(f"objective must be one of {', '.join(OBJECTIVES)}, got {brief(objective)}")
     chosen = settings_class(objective)
-    refuse_flags_of(arguments, {f"--objective {names}": other for names, other in _variants().items()}, chosen)
+    refuse_flags_of(arguments, {f"--objective {name}": settings_class(name) for name in OBJECTIVES}, chosen)
     return chosen
 
 
@@ -121,7 +110,7 @@ def _print_result(result: SearchResult, config: SearchSettings, out: Path) -> No
     metric = result.metric
     value = figures[f"supernet_{metric.key}"]
     supernet = ""
-    if value is not None and config.strategy not in TRAINED_ALONE:  # there the supernet is the last candidate
+    if value is not None and not config.own.trained_alone:  # there the supernet is the last candidate
         supernet = f"; the supernet's valid {metric.title} is {metric.plain(value)}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{supernet}")
     history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""
@@ -151,6 +140,15 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
         like_it = as_flags(dataclasses.replace(config, epochs=SearchConfig.epochs), LanguageModelConfig)
         lines.append(f"  or: flair-nas lm train {like_it} --rnn {rnn} --out runs/lm")
     return lines
+
+
+def small_presets() -> list[str]:
+    """Return the names of the presets for a search on text of minutes to an hour."""
+    presets = {
+        name: read_mapping(resource_path("presets", "search", f"{name}.yaml")) for name in preset_names("search")
+    }
+    on_text = {name: preset for name, preset in presets.items() if preset.get("objective", "text") == "text"}
+    return [name for name, preset in on_text.items() if preset["about"]["scale"] == "small"]
 
 
 def _warn_of_size(arguments: argparse.Namespace, config: SearchSettings) -> None:

@@ -49,7 +49,7 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument(
         "--estimate", action="store_true", help="time a few batches, show what the budget allows, and exit"
     )
-    add_setting_flags(parser, SelectSettings, **_VARIANTS)
+    add_setting_flags(parser, SelectSettings, _VARIANTS)
 
 
 def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
@@ -73,8 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_corpus(config.corpus)
     with exit_on_signal():
         quiet_flair(arguments)
-        from flair_nas.select.candidates import named_layers
-        from flair_nas.select.report import shorten_report, suggest_flags, suggest_longer_training, summarize_answer
+        from flair_nas.select.report import ALL_CANDIDATES, suggest_flags, suggest_longer_training, summarize_answer
         from flair_nas.select.selection import estimate_selection, select_layer
 
     if arguments.estimate:
@@ -82,10 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     selection = select_layer(config, out, progress=shows_progress(arguments))
     config, answer = selection.config, selection.answer
-    named = [layer.name for layer in named_layers(config)] if config.candidates else []
-    print(shorten_report(selection.report, named=named), end="")
-    print(f"answer: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
-    print(summarize_answer(answer, config))  # the report may be pages long
+    print(selection.report.partition(ALL_CANDIDATES)[0], end="")
+    print(f"answer, and all candidates: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
+    print(summarize_answer(answer, config))
     if answer.found_nothing:
         print(f"next: {suggest_longer_training(config)}")
     elif flags := suggest_flags(answer, config):

@@ -38,7 +38,6 @@ class Ledger:
         self.plan: dict[str, Any] = {}  # decisions by measured time, which stay with the same budget
         self.runs: dict[str, Run] = {}  # by name
         self.data = ""  # fingerprint of the data that runs are trained on
-        self.rule: list[float] = []  # `first` and `keep` of the `Rule` that prunes candidates, of a selection
         self._earlier = 0.0  # seconds of earlier calls
         self._begun: float | None = None
         if not path.exists():
@@ -51,7 +50,7 @@ class Ledger:
             if data.pop("sha256") != hash_data(data):
                 raise ValueError("it has changed")
             self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
-            self.data, self.rule = data.get("data", ""), data.get("rule", [])
+            self.data = data.get("data", "")
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
                 f"{path}: this ledger cannot be read ({error}). Restore it, or choose another folder: without it "
@@ -132,5 +131,5 @@ class Ledger:
             OSError: the file cannot be written, or the disk is full.
         """
         data = {"format": _FORMAT, "version": _VERSION, "plan": self.plan, "runs": self.runs, "seconds": self.seconds}
-        data |= {"data": self.data, "flair_nas": __version__} | ({"rule": self.rule} if self.rule else {})
+        data |= {"data": self.data, "flair_nas": __version__}
         write_text(self.path, json.dumps(data | {"sha256": hash_data(data)}, indent=1) + "\n")

@@ -21,7 +21,7 @@ from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
-from flair_nas.settings.fields import get_kinds
+from flair_nas.settings.fields import get_kinds, make_settings
 from flair_nas.tagging.config import CorpusSettings, TaggerConfig
 from flair_nas.tagging.registration import build_rnn
 
@@ -230,7 +230,7 @@ def search(settings: Settings, folder: str) -> dict[str, Any]:
     from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair, which then may be told to be quiet
     from flair_nas.search.trainer import search_genotype
 
-    config = TaggingSearchConfig(**{**settings, "storage": "disk"})
+    config = make_settings(TaggingSearchConfig, {**settings, "storage": "disk"})
     result = search_genotype(config, folder, text=_corpus(settings), progress=False)
     return {"genotype": to_layer_spec(result.genotype)}
 

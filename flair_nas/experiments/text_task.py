@@ -31,7 +31,7 @@ from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.runs.metric import to_perplexity
-from flair_nas.settings.fields import as_flags, get_kinds
+from flair_nas.settings.fields import as_flags, get_kinds, make_settings
 from flair_nas.storage.files import copy_whole
 
 log = logging.getLogger("flair_nas")
@@ -162,7 +162,8 @@ def search(settings: Settings, folder: str) -> dict[str, Any]:
     from flair_nas.search.config import SearchConfig
     from flair_nas.search.trainer import search_genotype
 
-    return {"genotype": to_layer_spec(search_genotype(SearchConfig(**settings), folder, progress=False).genotype)}
+    result = search_genotype(make_settings(SearchConfig, settings), folder, progress=False)
+    return {"genotype": to_layer_spec(result.genotype)}
 
 
 def usage(settings: Settings) -> list[str]:

@@ -71,7 +71,7 @@ class LanguageModelSettings(TextSettings):
     )
     init_range: float | None = setting(
         None, "initialisation bound of the layer (1.17 / sqrt(H), which is 0.04 at 850, as in the papers' code)",
-        low=1e-12, high=10, before=0.04,
+        low=1e-12, high=10,
     )  # fmt: skip
     embedding_init_range: float = setting(
         0.1, "initialisation bound of embedding and softmax (the papers' code: 0.04)", low=1e-12, high=10

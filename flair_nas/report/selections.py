@@ -14,7 +14,6 @@ from flair_nas.drawing.figures import Detail, draw_curves, draw_seeds
 from flair_nas.experiments.counts import Counts, unpack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import Estimate, compare
-from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING, TEXT, Task
 from flair_nas.report.page import Section, table
 from flair_nas.report.reading import JSON, RunFolder, list_settings
@@ -88,7 +87,7 @@ def _draw_rungs(
 ) -> None:
     """Add the rungs as a table, and the curve of each candidate with its first seed."""
     epochs, first = run.settings.get("epochs", 0), (run.settings.get("seeds") or [1])[0]
-    rungs = Rule(*ledger.rule).rungs(epochs) if ledger.rule else [epochs]
+    rungs = task.rule.rungs(epochs)
     firsts = {name.rpartition("-seed")[0]: figures for name, figures in runs.items() if name.endswith(f"-seed{first}")}
     reached = [sum(len(figures["dev"]) >= rung for figures in firsts.values()) for rung in rungs]
     rows = [(f"{place}", f"{rung}", f"{count}") for place, (rung, count) in enumerate(zip(rungs, reached), start=1)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError, brief
+from flair_nas.settings.fields import flatten
 from flair_nas.settings.resolve import UnknownSettingsError, read_run_settings
 from flair_nas.storage.files import is_unfinished
 from flair_nas.storage.folders import LOCK
@@ -39,7 +39,7 @@ def check_folder(out: Path, config: DataclassInstance, may_change: Collection[st
             )
         return
     try:
-        before = dataclasses.asdict(read_run_settings(written, type(config)))
+        before = flatten(read_run_settings(written, type(config)))
     except UnknownSettingsError:
         raise FlairNasError(
             f"{out} holds no {quantity} to go on with, but one of another kind (its config.yaml has other settings); "
@@ -47,8 +47,9 @@ def check_folder(out: Path, config: DataclassInstance, may_change: Collection[st
         ) from None
     except FlairNasError as error:
         raise FlairNasError(f"{out} holds no {quantity} to go on with ({error}); choose another folder") from None
-    now = dataclasses.asdict(config)
-    differing = [name for name in now if now[name] != before[name] and name not in may_change]
+    now = flatten(config)
+    both = [name for name in now if name in before]  # another choice has other settings
+    differing = [name for name in both if now[name] != before[name] and name not in may_change]
     if differing:
         changes = "; ".join(f"{name} was {brief(before[name])} and is now {brief(now[name])}" for name in differing)
         raise FlairNasError(f"{out} holds a {quantity} with other settings: {changes}. Choose another folder")

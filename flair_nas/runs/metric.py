@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Evaluation(NamedTuple):
@@ -13,6 +13,7 @@ class Evaluation(NamedTuple):
 
     loss: float
     value: float
+    figures: Mapping[str, Any] = {}  # further entries of a history, as JSON data
 
 
 class Guess(NamedTuple):

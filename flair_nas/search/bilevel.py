@@ -9,22 +9,36 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from flair_nas.errors import NotFiniteError
 from flair_nas.runs.random_state import random_state, restore_random_state
+from flair_nas.search.protocols import REMEDY
 
 if TYPE_CHECKING:
-    from flair_nas.search.config import SearchSettings
-    from flair_nas.search.protocols import BatchPart, Objective
+    from flair_nas.search.protocols import Batch, BatchPart, Objective, Reduce
+    from flair_nas.search.settings import CommonSettings
 
-Reduce = Callable[[list[Tensor]], None]
-"""Function that averages tensors over processes, in place."""
 
-REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
+def architecture_weights(objective: Objective) -> list[nn.Parameter]:
+    """Return all architecture weights."""
+    return [parameter for group in objective.supernet.architecture().values() for parameter in group]
+
+
+def model_weights(objective: Objective, module: nn.Module | None = None) -> list[nn.Parameter]:
+    """Return the model weights, or those of a part of the model: all that learn but the architecture weights."""
+    architecture = {id(parameter) for parameter in architecture_weights(objective)}
+    parameters = (objective.module if module is None else module).parameters()
+    return [parameter for parameter in parameters if parameter.requires_grad and id(parameter) not in architecture]
+
+
+def training_loss(objective: Objective, part: BatchPart, keep_state: bool = False) -> Tensor:
+    """Compute the loss that trains the model weights on a part, with the penalty that the objective may have."""
+    loss = objective.training_loss(part, keep_state)
+    return loss if objective.penalty is None else objective.penalty(loss)
 
 
 def mean_gradients(
@@ -44,7 +58,7 @@ def mean_gradients(
     losses: list[Tensor] = []
     gradients = [torch.zeros_like(parameter) for parameter in parameters]
     wanted = {id(parameter) for parameter in parameters}
-    everything = [*objective.model_parameters(), *objective.architecture_parameters()]
+    everything = [*model_weights(objective), *architecture_weights(objective)]
     others = [parameter for parameter in everything if id(parameter) not in wanted and parameter.requires_grad]
     for parameter in others:  # to compute their gradients would take time
         parameter.requires_grad_(False)
@@ -67,7 +81,7 @@ def mean_gradients(
 
 def first_order(
     objective: Objective,
-    validation_batch: Sequence[BatchPart],
+    validation_batch: Batch,
     *,
     architecture: Sequence[nn.Parameter] | None = None,
     reduce: Reduce | None = None,
@@ -77,17 +91,17 @@ def first_order(
     Returns:
         The validation loss, and a gradient per architecture weight.
     """
-    architecture = objective.architecture_parameters() if architecture is None else architecture
-    with preserve(objective.buffers()):
+    architecture = architecture_weights(objective) if architecture is None else architecture
+    with preserve(objective.module.buffers()):
         return mean_gradients(
-            objective, objective.validation_loss, validation_batch, architecture, keep_state=True, reduce=reduce
+            objective, objective.validation_loss, validation_batch.parts, architecture, keep_state=True, reduce=reduce
         )
 
 
 def second_order(
     objective: Objective,
-    training_batch: Sequence[BatchPart],
-    validation_batch: Sequence[BatchPart],
+    training_batch: Batch,
+    validation_batch: Batch,
     *,
     learning_rate: float,
     weight_decay: float = 0.0,
@@ -102,8 +116,8 @@ def second_order(
 
     Args:
         objective: losses and parameters.
-        training_batch: the parts of a batch of training data.
-        validation_batch: the parts of a batch of validation data.
+        training_batch: training data.
+        validation_batch: validation data.
         learning_rate: ξ, that of the model weights.
         weight_decay: of the model weights.
         clip: largest norm of the model's gradient; None for no clipping.
@@ -113,19 +127,20 @@ def second_order(
     Returns:
         The validation loss at w', and a gradient per architecture weight.
     """
-    weights = objective.model_parameters()
-    architecture = list(objective.architecture_parameters() if architecture is None else architecture)
+    weights = model_weights(objective)
+    architecture = list(architecture_weights(objective) if architecture is None else architecture)
     differentiate = partial(mean_gradients, objective, reduce=reduce)
+    train = partial(training_loss, objective)
     randomness = random_state()
-    with preserve([*objective.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
+    with preserve([*objective.module.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
         start = [weight.clone() for weight in weights]
-        learning = objective.weights_of(training_batch)  # the others stay
-        _, gradients = differentiate(objective.training_loss, training_batch, learning)
+        learning = weights if training_batch.weights is None else training_batch.weights  # the others stay
+        _, gradients = differentiate(train, training_batch.parts, learning)
         shrinkage = clip_gradients(gradients, clip)
         for weight, gradient in zip(learning, gradients):
             weight.copy_(weight - learning_rate * (gradient + weight_decay * weight))  # w'
         both = [*architecture, *weights]
-        loss, gradients = differentiate(objective.validation_loss, validation_batch, both, keep_state=True)
+        loss, gradients = differentiate(objective.validation_loss, validation_batch.parts, both, keep_state=True)
         result, direction = gradients[: len(architecture)], gradients[len(architecture) :]
         clip_gradients(direction, clip)
         norm = gradient_norm(direction)
@@ -138,7 +153,7 @@ def second_order(
                 weight.copy_(before + sign * epsilon * towards)  # w+, w-
             present = random_state()
             restore_random_state(randomness)  # the same dropout masks: a difference under others would be noise
-            _, gradients = differentiate(objective.training_loss, training_batch, architecture)
+            _, gradients = differentiate(train, training_batch.parts, architecture)
             restore_random_state(present)
             for difference, gradient in zip(differences, gradients):
                 difference += sign * gradient
@@ -181,37 +196,76 @@ class ModelOptimizer:
     gradient_norm = 0.0  # of the last step, before it was clipped
     done: float | None = None  # share of the training that is over; None: that of the epochs
 
-    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
-        self.weights = objective.model_parameters()
+        self.weights = model_weights(objective)
         self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
 
-    def learning_rate(self, epoch: int, batch: Sequence[BatchPart]) -> float:
-        """Return the learning rate of a step: that of the schedule, times the batch's `scale` if it has one."""
+    def learning_rate(self, epoch: int, batch: Batch) -> float:
+        """Return the learning rate of a step: that of the schedule, times the scale of the batch."""
         rate = self.config.learning_rate
         if self.config.schedule == "cosine":
             done = (epoch - 1) / self.config.epochs if self.done is None else self.done
             rate *= (1 + math.cos(math.pi * done)) / 2
-        return rate * float(getattr(batch[0], "scale", 1.0))
+        return rate * batch.scale
 
-    def clip(self, batch: Sequence[BatchPart]) -> float:
+    def clip(self, batch: Batch) -> float:
         """Return the largest norm of the gradient on a batch."""
-        return float(getattr(batch[0], "gradient_clip", self.config.clip))
+        return self.config.clip if batch.clip is None else batch.clip
 
-    def step(self, epoch: int, step: int, batch: Sequence[BatchPart]) -> float:
+    def step(self, epoch: int, step: int, batch: Batch) -> float:
         """Make a step; return the loss.
 
         Raises:
             NotFiniteError: before the weights are touched.
         """
-        weights = self.objective.weights_of(batch)
+        weights = self.weights if batch.weights is None else batch.weights
         loss, gradients = mean_gradients(
-            self.objective, self.objective.training_loss, batch, weights, keep_state=True, reduce=self.reduce
-        )
+            self.objective, partial(training_loss, self.objective), batch.parts, weights, keep_state=True,
+            reduce=self.reduce,
+        )  # fmt: skip
         self.gradient_norm = check_finite(self.objective, "training", epoch, step, loss, weights, gradients)
         clip_gradients(gradients, self.clip(batch))
         self.optimizer.param_groups[0]["lr"] = self.learning_rate(epoch, batch)
         apply_gradients(self.optimizer, weights, gradients)
+        return loss
+
+
+class ArchitectureOptimizer:
+    """Adam on the validation loss for a group of architecture weights.
+
+    Args:
+        model: the optimizer of the model weights, of the same objective.
+        weights: the architecture weights.
+        order: order of their gradient, 1 or 2.
+        clip: largest norm of their gradient; None for no clipping.
+        options: the learning rate and further options of Adam.
+    """
+
+    def __init__(
+        self, model: ModelOptimizer, weights: list[nn.Parameter], order: int, clip: float | None, **options: Any
+    ) -> None:
+        self.model, self.weights, self.order, self.clip = model, weights, order, clip
+        self.adam = torch.optim.Adam(weights, **options)
+
+    def step(self, epoch: int, step: int, training: Batch, validation: Batch) -> float:
+        """Make a step; return the validation loss.
+
+        Raises:
+            NotFiniteError: before the weights are touched.
+        """
+        objective, model = self.model.objective, self.model
+        if self.order == 1:
+            loss, gradients = first_order(objective, validation, architecture=self.weights, reduce=model.reduce)
+        else:
+            loss, gradients = second_order(
+                objective, training, validation, architecture=self.weights, reduce=model.reduce,
+                learning_rate=model.learning_rate(epoch, training), weight_decay=model.config.weight_decay,
+                clip=model.clip(training),
+            )  # fmt: skip
+        check_finite(objective, "validation", epoch, step, loss, self.weights, gradients)
+        clip_gradients(gradients, self.clip)
+        apply_gradients(self.adam, self.weights, gradients)
         return loss
 
 

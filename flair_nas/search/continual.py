@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +16,10 @@ from flair_nas.genotype import Genotype
 from flair_nas.library.named import load_genotype
 from flair_nas.runs.checkpoints import Checkpoints
 from flair_nas.search.config import SearchSettings
+from flair_nas.search.lookup import settings_class
 from flair_nas.search.protocols import Objective
-from flair_nas.search.registry import TRAINED_ALONE, settings_class
+from flair_nas.search.settings import ContinualSettings
+from flair_nas.settings.fields import flatten
 from flair_nas.settings.resolve import read_mapping, read_run_settings
 from flair_nas.storage.paths import user_path
 from flair_nas.supernet import InterCellSupernet
@@ -61,9 +63,10 @@ def load_stage(folder: str | Path) -> Stage:
             f"{folder}: this search has finished {done} of {config.epochs} epochs; go on with it first: "
             f"flair-nas search --resume {folder}"
         )
-    if config.strategy in TRAINED_ALONE or objective == "several":
-        kind = f"strategy {config.strategy}" if objective != "several" else "objective several"
-        raise FlairNasError(f"{folder}: a search with {kind} leaves no weights that all cells of one task share")
+    if config.unshared:
+        raise FlairNasError(
+            f"{folder}: a search with {config.unshared} leaves no weights that all cells of one task share"
+        )
     return Stage(folder, config, load_genotype(str(folder)), state["model"], state["text"].partition(" after ")[0])
 
 
@@ -112,7 +115,7 @@ def overlaps(changes: Sequence[Tensor], products: Sequence[Tensor]) -> Tensor:
     )
 
 
-def continue_from(objective: Objective, config: SearchSettings, stage: Stage | None) -> None:
+def continue_from(objective: Objective, config: ContinualSettings, stage: Stage | None) -> None:
     """Take the weights of the search before, if there is one; add the penalties of the settings to the training loss.
 
     The layer's weights and the linear map before it are taken. The rest of the model, and the architecture weights,
@@ -134,27 +137,29 @@ def continue_from(objective: Objective, config: SearchSettings, stage: Stage | N
         objective.fingerprint = f"{objective.fingerprint} after {digest.hexdigest()}"
         objective.name += f", from the weights of a search on {stage.genotype.origin.get('corpus', stage.folder.name)}"
     if config.sparsity or config.orthogonality:
-        _add_penalties(objective, config, continues=stage is not None)
+        objective.penalty = _Penalty(objective, config, continues=stage is not None)
 
 
-def _add_penalties(objective: Objective, config: SearchSettings, continues: bool) -> None:
-    """Add the penalties on all that the next search takes, or on its change if the search continues another one."""
-    plain: Callable[..., Tensor] = objective.training_loss
-    maps = [weight for name, weight in carried(objective).items() if _is_of_linear_map(name)]
+class _Penalty:
+    """Penalty on all weights that the next search takes, or on their change if the search continues another one."""
 
-    def protected() -> list[Tensor]:
-        return [*matrices(objective.supernet), *maps]  # type: ignore[arg-type]
+    def __init__(self, objective: Objective, config: ContinualSettings, continues: bool) -> None:
+        self.objective, self.config = objective, config
+        self.maps = [weight for name, weight in carried(objective).items() if _is_of_linear_map(name)]
+        self.before = [part.detach().clone() for part in self._parts()] if continues else []
+        self.products = grams(self.before)
 
-    before = [part.detach().clone() for part in protected()] if continues else None
-    products = None if before is None else grams(before)
+    def _parts(self) -> list[Tensor]:
+        return [*matrices(self.objective.supernet), *self.maps]  # type: ignore[arg-type]
 
-    def training_loss(batch: object, keep_state: bool = False) -> Tensor:
-        parts = protected()
-        changes = parts if before is None else [part - old for part, old in zip(parts, before)]
-        loss = plain(batch, keep_state) + config.sparsity * sparsity(changes)
-        return loss if products is None else loss + config.orthogonality * overlaps(changes, products).sum()
-
-    objective.training_loss = training_loss  # type: ignore[method-assign]
+    def __call__(self, loss: Tensor) -> Tensor:
+        """Add the penalty of the present weights to a loss."""
+        parts = self._parts()
+        if not self.before:
+            return loss + self.config.sparsity * sparsity(parts)
+        changes = [part - old for part, old in zip(parts, self.before)]
+        loss = loss + self.config.sparsity * sparsity(changes)
+        return loss + self.config.orthogonality * overlaps(changes, self.products).sum()
 
 
 def carried(objective: Objective) -> dict[str, nn.Parameter]:
@@ -188,6 +193,7 @@ def check_like(stage: Stage, config: SearchSettings) -> None:
     """Raise an error for another space."""
     same = ["objective", "nodes", "hidden_size", "history", "recurrence", "learn", "directions", "fixed", "gate"]
     same += ["carry", "gate_links"] if config.history else []
-    pairs = {name: [getattr(one, name, None) for one in (stage.config, config)] for name in same}
-    if other := [f"{name} {there} there and {here} here" for name, (there, here) in pairs.items() if there != here]:
+    there, here = flatten(stage.config), flatten(config)
+    pairs = {name: (there.get(name), here.get(name)) for name in same}
+    if other := [f"{name} {before} there and {now} here" for name, (before, now) in pairs.items() if before != now]:
         raise FlairNasError(f"{stage.folder} is a search of another space: {', '.join(other)}")

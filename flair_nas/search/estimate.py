@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 
 from flair_nas.runs.memory import peak_memory_mb
+from flair_nas.search.bilevel import architecture_weights, model_weights
 from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.processes import make_accelerator, make_reduce
@@ -68,14 +69,15 @@ def estimate_search(
         FlairNasError: settings or text that cannot be used.
     """
     check_config(config, SearchConfig, SearchSettings)
+    config.check()
     accelerator = make_accelerator(config.device, config.precision)
     learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
     log_derived_settings(learned)
     strategy = make_strategy(learned, config, make_reduce(accelerator))
-    per_epoch = [strategy.steps(epoch) for epoch in range(1, config.epochs + 1)]
+    per_epoch = [learned.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds: list[float] = []
     learned.module.train()
-    epoch = 1 + min(config.warmup_epochs, config.epochs - 1)  # the steps of a warm-up are not those of the rest
+    epoch = 1 + min(config.own.warmup_epochs, config.epochs - 1)  # the steps of a warm-up are not those of the rest
     for step in range(min(steps + 1, per_epoch[0] if per_epoch else 0)):
         if seconds and sum(seconds) > ENOUGH:
             break
@@ -84,17 +86,17 @@ def estimate_search(
         if accelerator.device.type == "cuda":
             torch.cuda.synchronize(accelerator.device)
         seconds.append(time.perf_counter() - started)
-    evaluation = learned.evaluation_seconds() + strategy.measure_end() if seconds else 0.0
+    evaluation = learned.evaluation_seconds() + strategy.description.end_seconds() if seconds else 0.0
     step_seconds = statistics.median(seconds[1:] or seconds) if seconds else 0.0
     mean_steps = round(statistics.mean(per_epoch)) if per_epoch else 0
     return Estimate(
-        parameters=sum(parameter.numel() for parameter in learned.model_parameters()),
-        architecture_parameters=sum(parameter.numel() for parameter in learned.architecture_parameters()),
+        parameters=sum(parameter.numel() for parameter in model_weights(learned)),
+        architecture_parameters=sum(parameter.numel() for parameter in architecture_weights(learned)),
         peak_memory_mb=peak_memory_mb(accelerator.device),
         step_seconds=step_seconds,
         steps=mean_steps,
         evaluation_seconds=evaluation,
         epoch_seconds=step_seconds * mean_steps + evaluation,
         total_seconds=step_seconds * sum(per_epoch) + evaluation * len(per_epoch),
-        finishing=strategy.finishing,
+        finishing=strategy.description.finishing,
     )

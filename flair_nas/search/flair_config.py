@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.search.config import SearchSettings
+from flair_nas.search.strategies.gradient import GradientSettings
 from flair_nas.settings.fields import COUNT, PROBABILITY, get_kinds, setting, takes_flair_names
 from flair_nas.tagging.config import CorpusSettings, TaggerConfig
 
@@ -48,9 +49,11 @@ class FlairSearchConfig(SearchSettings):
         choices=("cpu", "disk"),
     )
 
-    def _contradictions(self) -> list[str]:
-        problems = super()._contradictions()
-        if self.directions == "own" and self.selection == "perturbation":
+    def contradictions(self) -> list[str]:
+        """Return a sentence for each contradiction; settings out of range may have any type."""
+        problems = super().contradictions()
+        perturbed = isinstance(self.own, GradientSettings) and self.own.selection == "perturbation"
+        if self.directions == "own" and perturbed:
             problems.append("selection perturbation decides one set of architecture weights: directions must be shared")
         if changing := [name for name in self.embeddings if name.startswith("pooled-")]:
             problems.append(

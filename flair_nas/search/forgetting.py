@@ -14,8 +14,10 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Metric
 from flair_nas.search.build import make_objective
 from flair_nas.search.continual import Stage, carried, check_like, load_stage, weight_of
+from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.health import fall_short
 from flair_nas.search.processes import make_accelerator
+from flair_nas.search.settings import ContinualSettings
 from flair_nas.storage.paths import user_path
 
 log = logging.getLogger("flair_nas")
@@ -60,7 +62,10 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
     if len(stages) < 2:
         raise FlairNasError(f"at least two searches are needed, each --after the one before; got {len(stages)}")
     for earlier, later in zip(stages, stages[1:]):
-        if later.config.after is None or user_path(later.config.after).resolve() != earlier.folder.resolve():
+        if (
+            later.config.continual.after is None
+            or user_path(later.config.continual.after).resolve() != earlier.folder.resolve()
+        ):
             raise FlairNasError(
                 f"{later.folder} did not begin with the weights of {earlier.folder}; give the searches in their order, "
                 f"each --after the one before"
@@ -76,7 +81,7 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
             figures.append(objective.evaluate())
         metric = objective.metric
         unlearned = fall_short(metric.cost(figures[0]), objective.guess(), metric, f"its {part}")
-        yield TaskFigures(str(stage.folder), metric, [float(value) for _, value in figures], unlearned)
+        yield TaskFigures(str(stage.folder), metric, [float(found.value) for found in figures], unlearned)
 
 
 def load_task(stage: Stage, part: str = "valid") -> Any:
@@ -89,14 +94,14 @@ def load_task(stage: Stage, part: str = "valid") -> Any:
     Raises:
         FlairNasError: its data have changed, or it has no such part.
     """
-    config = dataclasses.replace(stage.config, after=None, sparsity=0.0, orthogonality=0.0)
+    config = dataclasses.replace(stage.config, continual=ContinualSettings())
     objective: Any = make_objective(config, make_accelerator(config.device, config.precision))
     if objective.fingerprint != stage.data:
         raise FlairNasError(
-            f"{stage.folder}: its {objective.data} has changed since the search; it is now that of {objective.name}"
+            f"{stage.folder}: its data have changed since the search; they are now those of {objective.name}"
         )
     if part == "test":
-        if not hasattr(objective, "use_test"):
+        if not isinstance(config, FlairSearchConfig):
             raise FlairNasError(f"{stage.folder}: {part} is for searches on tags and classes alone")
         objective.use_test()
     objective.module.load_state_dict(stage.weights)

@@ -6,14 +6,14 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypedDict
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, TypedDict
 
 from flair_nas.genotype import Genotype
-from flair_nas.runs.metric import Guess, Metric
-from flair_nas.search.protocols import JSON
+from flair_nas.runs.metric import Evaluation, Guess, Metric
+from flair_nas.search.protocols import JSON, Objective
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EPOCHS = 3
 """Number of epochs over which changed nodes are counted."""
@@ -25,6 +25,8 @@ _COMPARE = "flair-nas select compares it with random cells and the LSTM"
 
 def flatten(weights: Sequence[Tensor]) -> Tensor:
     """Copy all weights into one vector in float64, on the CPU."""
+    import torch
+
     return torch.cat([weight.detach().flatten() for weight in weights]).double().cpu()
 
 
@@ -81,16 +83,14 @@ class Convergence:
 
     def state(self) -> JSON:
         """Return the state for `restore`."""
-        path = torch.stack(list(self.path)) if self.path else None
-        return {"values": list(self.values), "path": path, "converged": self.converged, "settled": self.settled}
+        state: JSON = {"values": list(self.values), "path": list(self.path)}
+        return state | {"converged": self.converged, "settled": self.settled}
 
     def restore(self, state: JSON) -> None:
-        """Restore a state; one of an older version has no path, and its window begins anew."""
-        if state.get("path") is not None:
-            self.values.extend(state["values"])
-            self.path.extend(state["path"].unbind())
-        self.converged = state["converged"]
-        self.settled = state.get("settled", self.converged)
+        """Restore a state."""
+        self.values.extend(state["values"])
+        self.path.extend(state["path"])
+        self.converged, self.settled = state["converged"], state["settled"]
 
 
 class Health(TypedDict):
@@ -145,6 +145,16 @@ def fall_short(cost: float | None, guess: Guess | None, metric: Metric, whose: s
         return ""
     own, other = (metric.plain(metric.from_cost(value)) for value in (cost, guess.cost))
     return f"{whose} {metric.title} is {own}, that of {guess.name} is {other}"
+
+
+def find_unlearned(tasks: Mapping[str, Objective], figures: JSON) -> list[str]:
+    """Return a clause for each of several tasks that is no better than its guess, by the figures of an evaluation."""
+    clauses = []
+    for name, task in tasks.items():
+        loss, value = (figures["tasks"][name][key] for key in ("dev_loss", task.metric.key))
+        cost = math.inf if loss is None or value is None else task.metric.cost(Evaluation(loss, value))
+        clauses.append(fall_short(cost, task.guess(), task.metric, f"{name}'s valid"))
+    return [*filter(None, clauses)]
 
 
 def explain_tasks(unlearned: Sequence[str], tasks: int) -> str:

@@ -16,9 +16,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.genotype import OPERATIONS, Genotype
-from flair_nas.search.bilevel import ModelOptimizer, Reduce, preserve
-from flair_nas.search.config import SearchSettings
-from flair_nas.search.protocols import Objective
+from flair_nas.search.bilevel import ModelOptimizer, preserve
+from flair_nas.search.protocols import Objective, Reduce
 from flair_nas.supernet import BothDirections, CellSupernet, SharedSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
@@ -28,13 +27,16 @@ _KEPT = range(1, len(OPERATIONS))  # all operations but drop
 
 
 def select_by_perturbation(
-    objective: Objective,
-    config: SearchSettings,
-    model_optimizer: ModelOptimizer,
-    reduce: Reduce | None,
-    progress: bool,
+    model_optimizer: ModelOptimizer, *, avoid_first: bool, steps: int, segments: int, progress: bool
 ) -> tuple[Genotype, list[float]]:
     """Decide a supernet node by node; all its weights are restored afterwards.
+
+    Args:
+        model_optimizer: the optimizer of the model weights.
+        avoid_first: no node after the first reads s_0.
+        steps: number of steps of the model weights between two decisions.
+        segments: number of validation batches that a choice is scored on.
+        progress: draw a progress bar.
 
     Returns:
         The genotype, and the margin of each decision: how much more the loss rises without the kept choice than without
@@ -43,32 +45,35 @@ def select_by_perturbation(
     Raises:
         NotFiniteError: a training loss of the steps between two decisions.
     """
+    objective, config = model_optimizer.objective, model_optimizer.config
+    score = partial(_valid_loss, objective, segments, model_optimizer.reduce)
     with preserve(objective.module.state_dict().values()):
-        step, margins = 0, list[float]()
-        for node in tqdm(list(_nodes(objective, config)), "deciding nodes", disable=not progress, leave=False):
-            margins += decide(*node, partial(_valid_loss, objective, config, reduce))
+        done, margins = 0, list[float]()
+        nodes = list(_nodes(objective, config.edges_per_node, avoid_first))
+        for node in tqdm(nodes, "deciding nodes", disable=not progress, leave=False):
+            margins += decide(*node, score)
             objective.restart()
-            for _ in range(config.selection_steps):
-                place = step % objective.steps(config.epochs)
+            for _ in range(steps):
+                place = done % objective.steps(config.epochs)
                 model_optimizer.step(config.epochs, place, objective.training_batch(config.epochs, place))
-                step += 1
+                done += 1
         genotype = objective.supernet.genotype(config.edges_per_node)
     objective.restart()
     return genotype, margins
 
 
 def _nodes(
-    objective: Objective, config: SearchSettings
+    objective: Objective, count: int, avoid_first: bool
 ) -> Iterator[tuple[Tensor, str, Sequence[int], int, Sequence[int]]]:
     """Yield the relaxed nodes of the cell, then of the gates, as `decide` takes them."""
-    supernet, count = objective.supernet, config.edges_per_node
+    supernet = objective.supernet
     if isinstance(supernet, SharedSupernet):
         supernet = supernet.first
     if isinstance(supernet, BothDirections):  # both share what is decided
         supernet = supernet.ahead
     if isinstance(supernet, CellSupernet):
         for rows in _group_rows(supernet.arch):
-            tails = rows[1:] if config.avoid_first and len(rows) > 1 else rows
+            tails = rows[1:] if avoid_first and len(rows) > 1 else rows
             for row in set(rows) - set(tails):
                 _switch_off(supernet.arch, supernet.relaxation, row)
             yield supernet.arch, supernet.relaxation, tails, count, _KEPT
@@ -140,12 +145,12 @@ def _group_rows(arch: Tensor) -> list[list[int]]:
     return [group.tolist() for group in torch.split(torch.arange(len(arch)), group_sizes(len(arch)))]
 
 
-def _valid_loss(objective: Objective, config: SearchSettings, reduce: Reduce | None) -> float:
+def _valid_loss(objective: Objective, segments: int, reduce: Reduce | None) -> float:
     """Compute the loss on the first segments of the validation part, without dropout."""
     module = objective.module.eval()
     with objective.supernet.batch_statistics():
         objective.restart()
-        loss = sum_segment_losses(objective, config.sample_segments, reduce)
+        loss = sum_segment_losses(objective, segments, reduce)
     module.train()
     return loss
 
@@ -155,8 +160,8 @@ def sum_segment_losses(objective: Objective, segments: int, reduce: Reduce | Non
     total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
         for segment in range(segments):
-            for batch in objective.validation_batch(1, segment):
-                total += float(objective.validation_loss(batch, keep_state=True))
+            for part in objective.validation_batch(1, segment).parts:
+                total += float(objective.validation_loss(part, keep_state=True))
     if reduce is not None:
         reduce([total])
     return float(total)

@@ -17,7 +17,7 @@ from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.device import check_precision, choose_device
 
 if TYPE_CHECKING:
-    from flair_nas.search.bilevel import Reduce
+    from flair_nas.search.protocols import Reduce
 
 Result = TypeVar("Result")
 

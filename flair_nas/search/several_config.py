@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import yaml
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.registry import OBJECTIVES, settings_class
-from flair_nas.settings.fields import COUNT, changed, problems_in, setting
+from flair_nas.search.tasks import TASKS, task_settings
+from flair_nas.settings.fields import COUNT, changed, flatten, get_all_kinds, make_settings, problems_in, setting
 from flair_nas.settings.resolve import parse_mapping, read_mapping, settings_in
 
 OF_TASKS = ("batch_size", "learning_rate", "clip", "recurrent_dropout", "input_dropout")
@@ -49,8 +49,18 @@ class SeveralSearchConfig(SearchSettings):
             self.tasks = [_as_line(task) for task in self.tasks]
         super().__post_init__()
 
-    def _contradictions(self) -> list[str]:
-        problems = super()._contradictions()
+    @property
+    def unshared(self) -> str:
+        """Setting that lets the cells of one task share no weights, in words."""
+        return "objective several"
+
+    def batch_problems(self, min_sequences: int) -> list[str]:
+        """Return nothing: each task has batches of its own."""
+        return []
+
+    def contradictions(self) -> list[str]:
+        """Return a sentence for each contradiction; settings out of range may have any type."""
+        problems = super().contradictions()
         problems += [f"{name} belongs to each task, in its file" for name in changed(self, *OF_TASKS)]
         if len(self.tasks) < 2:
             problems.append(f"tasks must be at least two, got {len(self.tasks)}: a single one has its own objective")
@@ -59,7 +69,7 @@ class SeveralSearchConfig(SearchSettings):
                 f"weights must be as many as the tasks, {len(self.tasks)}, and not all 0, got "
                 f"{', '.join(f'{weight:g}' for weight in self.weights)}"
             )
-        if problems or problems_in(type(self), vars(self)):
+        if problems or problems_in(type(self), flatten(self)):
             return problems  # else each task would repeat them
         self._named: dict[str, SearchSettings] = {}
         for number, line in enumerate(self.tasks, 1):
@@ -75,33 +85,37 @@ class SeveralSearchConfig(SearchSettings):
 
     def _make(self, task: dict[Any, Any], where: str) -> SearchSettings:
         objective = task.get("objective", "text")
-        if objective == "several" or objective not in OBJECTIVES:
-            known = [name for name in OBJECTIVES if name != "several"]
-            hint = did_you_mean(str(objective), known)
-            raise FlairNasError(f"{where}: unknown objective {brief(objective)}; {hint}there are {', '.join(known)}")
+        if objective not in TASKS:
+            hint = did_you_mean(str(objective), TASKS)
+            raise FlairNasError(f"{where}: unknown objective {brief(objective)}; {hint}there are {', '.join(TASKS)}")
         if "objective" not in task and "corpus" in task:
             raise FlairNasError(f"{where} names a corpus, and a task is on text by default: add objective: tagging")
-        config_type = settings_class(objective)
+        config_type = task_settings(objective)
         own = settings_in(task, config_type, where)
-        shared = [field.name for field in fields(SearchSettings) if field.name not in (*OF_TASKS, "objective")]
+        whole = self._of_whole()
         for name in own:
-            if name in shared:
+            if name in whole:
                 raise FlairNasError(
                     f"{where} sets {name} {brief(own[name])}, which belongs to the whole search, where it is "
-                    f"{brief(getattr(self, name))}"
+                    f"{brief(whole[name])}"
                 )
         if "directions" in own and own["directions"] != "shared":
             raise FlairNasError(f"{where} sets directions {brief(own['directions'])}: all have one architecture")
         try:
-            return config_type(**{name: getattr(self, name) for name in shared}, **own)
+            return make_settings(config_type, whole | own)
         except FlairNasError as error:
             raise FlairNasError(f"{where}: {error}") from None
+
+    def _of_whole(self) -> dict[str, Any]:
+        """Return the settings that the tasks have in common, by name."""
+        known = get_all_kinds(SearchSettings).keys() - {*OF_TASKS, "objective"}
+        return {name: value for name, value in flatten(self).items() if name in known}
 
     def portable(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults, without places, also of the tasks."""
         tasks = [{"name": name, "objective": task.objective} | task.portable() for name, task in self._named.items()]
-        shared = {field.name for field in fields(SearchSettings) if field.name not in (*OF_TASKS, "objective")}
-        own = [{key: value for key, value in task.items() if key not in shared} for task in tasks]
+        whole = self._of_whole()
+        own = [{key: value for key, value in task.items() if key not in whole} for task in tasks]
         return super().portable() | {"tasks": [_as_line(task) for task in own]}
 
     def named_tasks(self) -> dict[str, SearchSettings]:

@@ -9,7 +9,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,13 +24,11 @@ from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.search.bilevel import REMEDY
 from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import PLACES, SearchConfig, SearchSettings
-from flair_nas.search.health import explain_failure, explain_tasks
+from flair_nas.search.health import explain_failure, explain_tasks, find_unlearned
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
-from flair_nas.search.protocols import JSON, Data, Objective, Strategy
-from flair_nas.search.registry import strategy_class
+from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
 from flair_nas.settings.fields import changed, check_config
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
@@ -88,13 +86,16 @@ def search_genotype(
     """
     out = user_path(out)
     check_config(config, SearchConfig, SearchSettings)
+    config.check()
     accelerator = make_accelerator(config.device, config.precision)
     command = "flair-nas search" if text is None and objective is None else None
     if command and accelerator.num_processes > 1:
         command = f"torchrun --nproc-per-node {accelerator.num_processes} -m flair_nas search"
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_main_logs(accelerator))
-        for source in [*([config.fixed] if config.learn == "intra" and config.fixed else []), *config.candidates]:
+        if config.learn == "intra" and config.fixed:
+            warn_of_risks(config.fixed)
+        for source in config.own.candidates:
             warn_of_risks(source)
         if config.learn == "intra" and changed(config, "carry"):
             log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
@@ -111,15 +112,10 @@ def _open(
     """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
     may_change = [*PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
     may_change += ["delimiter", "comment"]  # of a corpus, whose digest is in the checkpoint
-    may_change += ["epochs"] if is_extendable(config) else []
+    may_change += ["epochs"] if config.is_extendable else []
     may_change += ["tasks"]  # they may have moved; the fingerprint of their data has the rest
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
-
-
-def is_extendable(config: SearchSettings) -> bool:
-    """Return True if a search can go on with more epochs."""
-    return strategy_class(config.strategy).extendable(config) and not config.retrain_epochs
 
 
 class _Search:
@@ -134,15 +130,16 @@ class _Search:
         self.progress = progress and self.is_main
         self.reduce = make_reduce(accelerator)
         self.strategy = make_strategy(objective, config, self.reduce)
+        self.about = self.strategy.description
         self.guess = objective.guess()
-        self.judged_against = objective.guess(self.strategy.judged_on)
+        self.judged_against = objective.guess(self.about.judged_on)
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
         run, finished = self.run, self.run.resume(self._restore)
         by_main(self.accelerator, run.accept)
         if finished:
-            extends = is_extendable(self.config) and not self.strategy.converged()
+            extends = self.config.is_extendable and not self.strategy.converged()
             hint = "; --epochs extends it" if extends else ""
             log.warning("%s is finished, so nothing was searched%s", run.folder, hint)
         else:
@@ -161,7 +158,7 @@ class _Search:
         objective, epochs = self.objective, range(self.epoch + 1, self.config.epochs + 1)
         if not self.epoch:
             log_derived_settings(objective)
-        steps = {epoch: self.strategy.steps(epoch) for epoch in epochs}
+        steps = {epoch: objective.steps(epoch) for epoch in epochs}
         with _Display(sum(steps.values()), self.progress, self.objective.metric) as display:
             self.objective.module.train()
             try:
@@ -192,20 +189,20 @@ class _Search:
             if figures.validation_loss is not None:
                 validation, num_validation = validation + figures.validation_loss, num_validation + 1
                 mean_validation = validation / num_validation
-            display.step(epoch, self.config.epochs, mean_training or 0.0, mean_validation, self.strategy)
+            display.step(epoch, self.config.epochs, mean_training or 0.0, mean_validation, figures.mad, self.strategy)
         clock.add_training()
         if self.reduce is not None:  # each process has seen other columns; batch normalisation keeps their statistics
-            self.reduce([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
-        loss, value = self.objective.evaluate()
+            self.reduce([buffer for buffer in self.objective.module.buffers() if buffer.is_floating_point()])
+        loss, value, figures_of_tasks = self.objective.evaluate()
         if not math.isfinite(loss):
             self._check_weights(epoch, steps, max_norm)
-            if not self.strategy.bears_nan:
+            if not self.about.bears_nan:
                 raise NotFiniteError(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         metric = self.objective.metric
         further: JSON = {
             "architecture_loss": mean_validation,
-            **self.objective.figures(),
+            **figures_of_tasks,
             **({f"{guess.key}_{metric.name}": metric.from_cost(guess.cost)} if (guess := self.guess) else {}),
             **self.strategy.end_epoch(),
             "steps": steps,
@@ -239,33 +236,29 @@ class _Search:
             "fixed": self._describe_fixed(),
             "model": self.objective.module.state_dict(),
             "strategy": self.strategy.state_dict(),
-            "objective": {},  # older versions read it
             "random": gather(random_state()),
         }
         by_main(self.accelerator, lambda: self.run.save(state))
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
-        newest, data = self.run.checkpoints.newest, self.objective.data
+        newest = self.run.checkpoints.newest
         (own, before), (saved, saved_before) = (
             text.partition(" after ")[::2] for text in (self.objective.fingerprint, state["text"])
         )
-        if own == saved and before != saved_before:
-            raise FlairNasError(
-                f"{newest}: the weights of {self.config.after}, from which this search goes on, have changed since it "
-                "began; choose another folder, or give them back"
-            )
         if own != saved:
             raise FlairNasError(
-                f"{newest}: the {data} has changed since this search began; it is now that of {self.objective.name}; "
-                f"choose another folder, or give back the {data}"
+                f"{newest}: the data have changed since this search began; they are now those of "
+                f"{self.objective.name}; choose another folder, or give back the data"
             )
-        fixed = state.get("fixed", self._describe_fixed())
-        if fixed and ", carry=" not in fixed:  # there was no such option
-            fixed += f", carry={'gated' if '/state=' in fixed else 'ungated'}"
-        if fixed != self._describe_fixed():
+        if before != saved_before:
             raise FlairNasError(
-                f"{newest}: the genotype {self.config.fixed}, which stays fixed, was {fixed} "
+                f"{newest}: the weights of {self.config.continual.after}, from which this search goes on, have changed "
+                "since it began; choose another folder, or give them back"
+            )
+        if state["fixed"] != self._describe_fixed():
+            raise FlairNasError(
+                f"{newest}: the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} "
                 "when this search began; choose another folder, or give back the genotype"
             )
         if len(state["random"]) != self.accelerator.num_processes:
@@ -306,24 +299,24 @@ class _Search:
 
     def _judge(self) -> tuple[str, bool]:
         """Return the verdict, and False if the search learned nothing."""
-        history, strategy, metric = self.run.history, self.strategy, self.objective.metric
+        history, about, metric = self.run.history, self.about, self.objective.metric
         if not history:
-            return strategy.verdict(history), True
-        figures = strategy.judged_figures(history)
+            return about.verdict(history), True
+        figures = about.figures(history)
         if tasks := figures.get("tasks"):
-            unlearned = self.objective.unlearned(figures)
-            said = [explain_tasks(unlearned, len(tasks)), strategy.verdict(history)]
+            unlearned = find_unlearned(self.objective.tasks, figures)
+            said = [explain_tasks(unlearned, len(tasks)), about.verdict(history)]
             return " ".join(filter(None, said[: 1 if len(unlearned) == len(tasks) else 2])), len(unlearned) < len(tasks)
         losses = [line["train_loss"] for line in history]
-        failure = explain_failure(
-            strategy.cost(history), self.judged_against, metric, losses, strategy.judged_on, strategy.longer
-        )
-        return failure or strategy.verdict(history), not failure
+        cost = about.cost(history, metric)
+        failure = explain_failure(cost, self.judged_against, metric, losses, about.judged_on, about.longer)
+        return failure or about.verdict(history), not failure
 
     def _write_genotype(self) -> Genotype:
         verdict, _ = self._judge()
         origin: JSON = {
-            "method": self.strategy.method(self.config),
+            "method": self.config.own.method(self.config)
+            or f"{self.config.strategy_name} search, seed {self.config.seed}",
             "corpus": self.objective.name,
             "command": "flair-nas search --config FILE, with the settings below that are not the defaults",
             "settings": self.config.portable(),
@@ -356,7 +349,15 @@ class _Display:
         self.line.close()
         self.bar.close()
 
-    def step(self, epoch: int, epochs: int, training: float, validation: float | None, strategy: Strategy) -> None:
+    def step(
+        self,
+        epoch: int,
+        epochs: int,
+        training: float,
+        validation: float | None,
+        mad: Mapping[str, float],
+        strategy: Strategy,
+    ) -> None:
         """Move the bar; the losses are means over this epoch so far."""
         self.steps_done += 1
         if not self.progress:
@@ -365,7 +366,7 @@ class _Display:
             parts = [f"train {self.metric.format_loss(training)}"]
             if validation is not None:
                 parts.append(f"valid {self.metric.format_loss(validation)}")
-            parts += [f"MAD {name} {value:.4f}" for name, value in strategy.figures().get("mad", {}).items()]
+            parts += [f"MAD {name} {value:.4f}" for name, value in mad.items()]
             self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
             self.bar.set_postfix_str(", ".join(parts), refresh=False)
             self.line.set_description_str(strategy.genotype().one_line())

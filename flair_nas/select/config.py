@@ -36,11 +36,9 @@ class SelectSettings(PoolSettings):
 
     Attributes:
         task: task that layers are compared on.
-        own_setting: a setting that no training has, which tells a selection's folder from that of a training.
     """
 
     task: ClassVar[Task]
-    own_setting: ClassVar[str] = "budget"
     may_change: ClassVar[tuple[str, ...]] = (
         *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "fresh_seeds"),
         *("nodes", "at_most_seconds"),
@@ -76,7 +74,7 @@ class SelectSettings(PoolSettings):
         None, "random cells to compare (as many as the budget is enough for)", low=0, high=10_000
     )
     nodes: list[int] = setting(
-        [1, 2, 3, 4, 6], "numbers of nodes of random cells, in turn", low=1, high=100, check=all_different, before=[8]
+        [1, 2, 3, 4, 6], "numbers of nodes of random cells, in turn", low=1, high=100, check=all_different
     )
     at_most_seconds: float | None = setting(
         None, "leave out layers whose training step takes more than this times that of an LSTM", low=1e-6, high=1e6

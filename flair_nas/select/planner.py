@@ -1,81 +1,11 @@
-"""The planner: counts of candidates, epochs and seeds for the time that is left. It reads no file and no clock."""
+"""Reductions of a selection for which there is too little time, step by step."""
 
 from __future__ import annotations
 
-import heapq
-import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from flair_nas.experiments.successive_halving import Rule
 from flair_nas.select.config import SelectSettings
-
-MARGIN = 0.85
-"""Fraction of the time left that is planned with; the rest is for runs that take longer than measured."""
-MIN_JUDGES = 2
-"""Fresh seeds that a comparison should have: one seed of each layer does not tell which is better."""
-
-
-class Pace(NamedTuple):
-    """The seconds of an epoch with its evaluation, and of a job besides its epochs, such as building the model."""
-
-    epoch: float
-    overhead: float
-
-
-def mean_pace(runs: Sequence[Mapping[str, Any]]) -> Pace:
-    """Return the mean pace of runs of the ledger; of two epochs the faster one counts, as the first one is slow."""
-    return Pace(
-        statistics.mean(statistics.median_low(run["seconds"]) for run in runs),
-        statistics.mean(run["around_seconds"] for run in runs),
-    )
-
-
-def makespan(seconds: Sequence[float], workers: int) -> float:
-    """Return the time of jobs that take these seconds each and begin in this order on as many workers."""
-    free = [0.0] * workers  # when each worker is
-    for job in seconds:
-        heapq.heapreplace(free, free[0] + job)
-    return max(free)
-
-
-class Workload(NamedTuple):
-    """Candidates of a rung, with what is done of them already."""
-
-    candidates: int  # number of candidates
-    pace: Pace  # pace of their runs
-    passed: Sequence[int]  # by rung, the number of candidates that have come through it with their first seed
-    judged: int = 0  # number of fresh runs that are trained and scored
-
-
-def max_fitting(counts: Iterable[int], seconds: Callable[[int], float], limit: float, default: int) -> int:
-    """Return the first of some counts, from the largest down, that takes no longer than a limit, or else a default."""
-    return next((count for count in counts if seconds(count) <= limit), default)
-
-
-@dataclass(frozen=True)
-class Planner:
-    """Time that the rest of a selection takes, with as many runs side by side as there are workers."""
-
-    rule: Rule
-    config: SelectSettings
-    workers: int
-
-    def remaining(self, load: Workload, fresh: int, rung: int = 0) -> float:
-        """Return the seconds from a rung, counted from 0, to the end, with fresh seeds of the last two candidates."""
-        epochs, pace = self.config.epochs, load.pace
-        reached, *rungs = [0, *self.rule.rungs(epochs)][rung:]
-        total = 0.0
-        counts = zip(self.rule.counts(load.candidates, rungs), rungs, load.passed[rung:])
-        for number, (count, until, passed) in enumerate(counts, start=rung):
-            if number > 0:  # the baseline with each rate and the best of the others always go on
-                count = max(min(len(self.config.rates) + 1, load.candidates), count)
-            total += makespan([(until - reached) * pace.epoch + pace.overhead] * (count - passed), self.workers)
-            reached = until
-        # a candidate that is still to be trained may win, and then wants fresh seeds of its own
-        judged = min(load.judged, fresh) if total else load.judged
-        return total + makespan([epochs * pace.epoch + pace.overhead] * (2 * fresh - judged), self.workers)
 
 
 def reductions(config: SelectSettings, min_epochs: int, usual: Sequence[str]) -> Iterator[dict[str, Any]]:

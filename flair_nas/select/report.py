@@ -21,6 +21,8 @@ from flair_nas.select.config import SelectSettings
 PICTURE = "seconds.svg"
 """File of the picture, in the folder of the report."""
 
+ALL_CANDIDATES = "## All candidates"
+"""Title of the last section of a report."""
 _SURE = 0.95
 _WIDE = 10.0  # points of F1
 
@@ -122,7 +124,7 @@ def _finalists(answer: Answer, config: SelectSettings) -> list[Scored]:
 
 def _answer_table(answer: Answer, ledger: Ledger, config: SelectSettings) -> list[str]:
     """Return the layers of the answer as a small table."""
-    head = f"| layer | H | rate | {config.task.title} on {answer.part} | 95 % | P(better) | s / epoch | weights | MB |"
+    head = f"| layer | H | rate | {config.task.title} on {answer.part} | 95 % | P(better) | weights | s / epoch | MB |"
     lines = [head, "| --- " * 9 + "|"]
     for scored in _finalists(answer, config):
         layer, chance = scored.candidate.layer, "-"
@@ -132,11 +134,16 @@ def _answer_table(answer: Answer, ledger: Ledger, config: SelectSettings) -> lis
         runs = [run for name, run in ledger.runs.items() if name.startswith(start) and "error" not in run]
         cells = (
             *(as_markdown(layer.name), str(layer.hidden_size), f"{scored.candidate.learning_rate:g}"),
-            *(f"{scored.figure:.2f}", _range(scored.interval), chance, f"{epoch_seconds(runs):.1f}"),
-            *(f"{runs[0]['parameters']:,}", f"{max(run['peak_memory_mb'] for run in runs):,.0f}"),
+            *(f"{scored.figure:.2f}", _range(scored.interval), chance, *_costs(runs)),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _costs(runs: Sequence[Run]) -> tuple[str, str, str]:
+    """Return weights, seconds an epoch and memory of runs of a candidate."""
+    memory = max(run["peak_memory_mb"] for run in runs)
+    return f"{runs[0]['parameters']:,}", f"{epoch_seconds(runs):.1f}", f"{memory:,.0f}"
 
 
 def explain_answer(answer: Answer, config: SelectSettings) -> str:
@@ -192,23 +199,6 @@ def _range(interval: tuple[float, float]) -> str:
     return f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
-def _rates(candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings) -> list[str]:
-    """Return a sentence on the best learning rate of the baseline, if it came to the end with several."""
-    task, runs = config.task, dict[float, Run]()
-    for candidate in candidates:
-        run = ledger.runs.get(candidate.run(config.seeds[0]), {})
-        to_the_end = len(run.get("dev", ())) >= config.epochs or run.get("exhausted", False)
-        if is_baseline(candidate.layer, config) and to_the_end:
-            runs[candidate.learning_rate] = run
-    if len(runs) < 2:
-        return []
-    metrics = {rate: f"{task.best(run['dev']):.2f}" for rate, run in runs.items()}
-    best = min(runs, key=lambda rate: task.cost(runs[rate], config.epochs))
-    others = [f"{metric} with {rate:g}" for rate, metric in metrics.items() if rate != best]
-    words = "; ".join([f"{task.title} on {task.dev} {metrics[best]}", *others, "one seed"])
-    return [f"Of its learning rates, {config.rnn} does best with {best:g} ({words}).", ""]
-
-
 # --- the report ---
 
 
@@ -224,7 +214,6 @@ def format_report(
     lines = [f"# Recurrent layers for {as_markdown(str(getattr(config, task.data)))}", ""]
     lines += [f"**{as_markdown(summarize_answer(answer, config))}**", "", *_answer_table(answer, ledger, config), ""]
     lines += [explain_answer(answer, config), ""]
-    lines += [] if answer.found_nothing else _rates(candidates, ledger, config)
     fresh = " Fresh seeds took no part in the choice of layers." * answer.fresh
     spent = f"{duration(ledger.seconds)} of {duration(parse_time(config.budget) or 0.0)}"
     model = f"`model.pt` is the {task.model} of {as_markdown(best.layer.name)} at learning rate {best.learning_rate:g}"
@@ -233,9 +222,8 @@ def format_report(
         lines += ["", "Beware:", "", *(f"- {as_markdown(caution)}." for caution in cautions)]
     if not answer.found_nothing:
         lines += ["", *task.work.usage(best.settings(config, config.seeds[0], config.epochs))]
-    lines += ["", "## All candidates"]
     lines += [
-        "",
+        *("", ALL_CANDIDATES, ""),
         f"| layer | H | rate | seeds | epochs | least {task.dev} loss | best {task.dev} {task.title} | "
         f"test {task.title} | weights | s / epoch | MB |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -283,20 +271,7 @@ def _row(
     cells = [
         (f"{len(good)} + {len(test)} fresh" if test and answer.fresh else str(len(good))) + f" ({bad})" * bool(bad),
         *(f"{epochs:.0f}", f"{loss:.4f}", mean_and_spread(dev), mean_and_spread(test)),
-        *(f"{good[0]['parameters']:,}", f"{epoch_seconds(good):.1f}"),
-        f"{max(run['peak_memory_mb'] for run in good):,.0f} |",
+        *_costs(good),
     ]
     cost = task.gain(0.0, statistics.mean(dev)) if len(good) > 1 else loss
-    return (-len(good), -epochs, cost), start + " | ".join(cells)
-
-
-def shorten_report(report: str, rows: int = 10, named: Sequence[str] = ()) -> str:
-    """Return a report with the first rows of its table alone, and those of the layers that are named."""
-    lines = report.splitlines(keepends=True)
-    begin = max((number for number, line in enumerate(lines) if line.startswith("| ---")), default=0)  # the last table
-    table = [number for number in range(begin + 1, len(lines)) if lines[number].startswith("|")]
-    dropped = [number for number in table[rows:] if lines[number].split(" | ")[0].removeprefix("| ") not in named]
-    for number in dropped:
-        lines[number] = ""
-    left = len(dropped)
-    return "".join(lines) + (f"... and {left} more layers and learning rates, in report.md\n" if left else "")
+    return (-len(good), -epochs, cost), f"{start}{' | '.join(cells)} |"

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.config import parse_time
 from flair_nas.experiments.jobs import Job, Pool, run_here
 from flair_nas.experiments.layers import identity
 from flair_nas.experiments.ledger import Ledger, Run
-from flair_nas.experiments.successive_halving import Rule
 from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import (
     Candidate,
@@ -26,8 +24,8 @@ from flair_nas.select.candidates import (
     named_layers,
     random_layers,
 )
+from flair_nas.select.clock import Clock, Pace, Workload, makespan, mean_pace
 from flair_nas.select.config import SelectSettings
-from flair_nas.select.planner import Pace, Planner, Workload, makespan, mean_pace
 
 log = logging.getLogger("flair_nas")
 
@@ -51,7 +49,6 @@ class Runs:
     """Runs of one selection."""
 
     config: SelectSettings
-    rule: Rule
     ledger: Ledger
     pool: Pool
     folder: Path  # parent of the run folders
@@ -64,12 +61,12 @@ class Runs:
     @property
     def rungs(self) -> list[int]:
         """Epochs after which candidates are compared."""
-        return self.rule.rungs(self.config.epochs)
+        return self.config.task.rule.rungs(self.config.epochs)
 
     @property
-    def planner(self) -> Planner:
-        """Planner of these settings."""
-        return Planner(self.rule, self.config, self.pool.workers)
+    def clock(self) -> Clock:
+        """Clock of these settings."""
+        return Clock(self.config, self.ledger, self.pool.workers)
 
     # --- training ---
 
@@ -91,17 +88,16 @@ class Runs:
 
         def may_begin(job: Job) -> bool:
             stopped = job.name not in self.ledger.runs and (self.folder / job.name).exists()  # at an unknown epoch
-            return stopped or self.ledger.seconds + seconds[job.name] <= until
+            return stopped or self.clock.spent + seconds[job.name] <= until
 
         if not jobs:
             return
         self.ledger.save()  # with the plan that the jobs follow
-        spent, budget = duration(self.ledger.seconds), duration(parse_time(self.config.budget) or 0.0)
-        log.info("%s: %d runs, %s spent of %s", title, len(jobs), spent, budget)
+        log.info("%s: %d runs, time spent: %s", title, len(jobs), self.clock)
         for done, outcome in enumerate(self.pool.run(jobs, may_begin), start=1):
             self.is_new = True
             if self.ledger.note(outcome):
-                result, spent = outcome.result, duration(self.ledger.seconds)
+                result, spent = outcome.result, duration(self.clock.spent)
                 metric = f"best {task.title} on {task.dev} {task.best(result['dev']):.2f}"
                 metric += f" (least loss {min(result['dev_loss']):.4f})"  # decides if the metrics are level
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, metric, spent)

@@ -20,7 +20,6 @@ from flair_nas.experiments.jobs import Job, Pool
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
-from flair_nas.experiments.successive_halving import Rule
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import open_run
@@ -130,10 +129,7 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
 
 
 def _make_study(config: SelectSettings, ledger: Ledger, pool: Pool, folder: Path) -> Study:
-    """Return a study by the rule that it was begun with, or by the rule of the task."""
-    rule = config.task.rule
-    ledger.rule = ledger.rule or [rule.first, rule.keep]
-    return Study(Runs(config, Rule(*ledger.rule), ledger, pool, folder, list_usual_layers(config.task)))
+    return Study(Runs(config, ledger, pool, folder, list_usual_layers(config.task)))
 
 
 def _join(names: Sequence[str], limit: int = 12) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.config import format_time, parse_time
+from flair_nas.experiments.config import format_time
 from flair_nas.experiments.successive_halving import survivors
 from flair_nas.select.candidates import (
     Candidate,
@@ -21,14 +21,16 @@ from flair_nas.select.candidates import (
     make_candidates,
     random_layers,
 )
+from flair_nas.select.clock import MARGIN, Clock, max_fitting
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.limit import apply_limit
-from flair_nas.select.planner import MARGIN, MIN_JUDGES, describe_changes, max_fitting, reductions
+from flair_nas.select.planner import describe_changes, reductions
 from flair_nas.select.runs import Goal, Runs, make_goals
 
 log = logging.getLogger("flair_nas")
 
-_OVERTIME = 1.05
+MIN_JUDGES = 2
+"""Fresh seeds that a comparison should have: one seed of each layer does not tell which is better."""
 _MAX_RANDOM = 1000
 _FEW_EACH = 4  # random cells by worker that may train at once, however few have trained before
 
@@ -46,14 +48,9 @@ class Study:
         return self.runs.config
 
     @property
-    def budget(self) -> float:
-        """Seconds of the budget."""
-        return parse_time(self.config.budget) or math.inf
-
-    @property
-    def left(self) -> float:
-        """Seconds that are left, at least 0."""
-        return max(0.0, self.budget - self.ledger.seconds)
+    def clock(self) -> Clock:
+        """Budget and time of the selection."""
+        return self.runs.clock
 
     def warn(self, caution: str, level: int = logging.INFO) -> None:
         """Keep a caution for the report, and log it."""
@@ -64,7 +61,7 @@ class Study:
         """Return the seconds that the selection still takes, with fresh seeds of two candidates."""
         runs = self._change(changes or {})
         load = runs.named_workload(usual)  # may time a few batches, by which embedding is estimated, too
-        return runs.embedding_seconds + runs.planner.remaining(load, fresh)
+        return runs.embedding_seconds + runs.clock.remaining(load, fresh)
 
     def _change(self, changes: Mapping[str, Any]) -> Runs:
         return dataclasses.replace(self.runs, config=dataclasses.replace(self.config, **changes))
@@ -93,7 +90,7 @@ class Study:
         begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
         steps = reductions(config, max(begun, self.runs.rungs[0]), self.runs.usual)
         self.runs.named_workload()  # what is timed here is spent
-        left = self.left
+        left = self.clock.left
         for changes in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
             fits = self.needs(judges, changes=changes) <= MARGIN * left
             if fits or not self.needs(0, changes=changes):  # one that is finished stays
@@ -101,7 +98,7 @@ class Study:
         needs = (self.needs(0, changes=changes), self.needs(judges, changes=changes), self.needs(judges))
         if needs[0] <= left:
             return changes
-        least, judged, whole = (format_time(seconds / MARGIN + self.ledger.seconds) for seconds in needs)
+        least, judged, whole = (format_time(seconds / MARGIN + self.clock.spent) for seconds in needs)
         runs = self._change(changes)
         epoch = runs.named_workload().pace.epoch
         layers = " and ".join(dict.fromkeys(c.layer.name for c in runs.named() if not runs.has_failed(c)))
@@ -113,11 +110,9 @@ class Study:
 
     def choose_usual(self) -> list[str]:
         """Return the usual layers to compare if no candidates are named: those begun, and more if there is time."""
-        names, fresh, limit = self.runs.usual, self.config.fresh_seeds, MARGIN * self.left
+        names, fresh, limit = self.runs.usual, self.config.fresh_seeds, self.clock.planned
         if self.config.candidates:
             return []
-        if "bundled" in self.ledger.plan:  # begun by a version that always compared the GRU
-            return ["gru", *self.ledger.plan["bundled"]]
 
         def choose() -> list[str]:
             counts = range(len(names), 1, -1)
@@ -163,7 +158,7 @@ class Study:
 
     def _max_random(self, layers: Sequence[Layer], begun: int, step: int) -> int:
         """Return the number of random cells that there is time for, of `step` candidates each."""
-        runs, limit = self.runs, MARGIN * self.left
+        runs, limit = self.runs, self.clock.planned
         candidates = make_candidates(self.config, [*layers, *random_layers(self.config, begun)])
         if (pace := runs.pace(candidates)) is None:
             raise FlairNasError(f"no run of rung 1 worked: {runs.errors()}")
@@ -172,7 +167,7 @@ class Study:
 
         def fits(more: int) -> bool:
             larger = load._replace(candidates=load.candidates + more * step)
-            return runs.planner.remaining(larger, self.config.fresh_seeds) <= limit
+            return runs.clock.remaining(larger, self.config.fresh_seeds) <= limit
 
         return begun + sum(1 for _ in itertools.takewhile(fits, range(1, _MAX_RANDOM - begun + 1)))
 
@@ -194,15 +189,16 @@ class Study:
 
     def _count_places(self, rung: int, places: int, alive: Sequence[Candidate], costs: Mapping[str, float]) -> int:
         """Return the number that go on after a rung, by the rule, unless time is short for the fresh seeds of two."""
-        runs, by_rule, left = self.runs, self.runs.rule.counts(places, self.runs.rungs)[1], self.left
+        runs, by_rule = self.runs, self.config.task.rule.counts(places, self.runs.rungs)[1]
+        left = self.clock.left
 
         def seconds(count: int) -> float:
             going = self._survivors(alive, costs, count)
             pace = runs.pace(going)
             assert pace is not None  # they work
             load = runs.workload(going, pace)
-            unfinished = runs.planner.remaining(load, 0, rung) > 0  # those that reached the end stay
-            return runs.planner.remaining(load, self.config.fresh_seeds, rung) if unfinished else 0.0
+            unfinished = runs.clock.remaining(load, 0, rung) > 0  # those that reached the end stay
+            return runs.clock.remaining(load, self.config.fresh_seeds, rung) if unfinished else 0.0
 
         key = f"{places} after rung {rung}"  # decided anew with more candidates
         count = self.ledger.decide(key, lambda: max_fitting(range(by_rule, 1, -1), seconds, left, 1), part="places")
@@ -237,7 +233,7 @@ class Study:
 
     def _plan_choice(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[int]]:
         """Return the finalists, and the seeds that choose among them: the first, or all if there is time for these."""
-        config, runs, left = self.config, self.runs, self.left
+        config, runs, left = self.config, self.runs, self.clock.left
         first = [group[0] for group in self._groups(ranked)]
         order = [*first, *(candidate for candidate in ranked if candidate not in first)]
 
@@ -267,8 +263,8 @@ class Study:
 
     def judge(self, finalists: Sequence[Candidate]) -> list[int]:
         """Return the fresh seeds that have scored all finalists; none if there was no time for one."""
-        config, runs, end = self.config, self.runs, _OVERTIME * self.budget
-        names, left = " and ".join(candidate.name for candidate in finalists), end - self.ledger.seconds
+        config, runs, end = self.config, self.runs, self.clock.end
+        names, left = " and ".join(candidate.name for candidate in finalists), end - self.clock.spent
         counts = range(config.fresh_seeds, 0, -1)
         count = self.ledger.decide(
             f"{config.fresh_seeds} of {names}",

@@ -17,6 +17,7 @@ import functools
 import os
 import re
 import shlex
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -44,8 +45,8 @@ def setting(
     high: float | None = None,
     choices: Sequence[str] | None = None,
     check: Callable[[Any], str] | None = None,
-    before: Any = None,
     flair: str | None = None,
+    section: str = "",
 ) -> Any:
     """Make a field of settings.
 
@@ -59,14 +60,37 @@ def setting(
         high: the largest number, or entry of a list.
         choices: the allowed values, or entries of a list.
         check: a function that returns the problem of a value of the right type and range, as "must be even", or "".
-        before: the value in runs that began before this setting existed, if it is not the default.
         flair: Flair's name of the setting, if it differs.
+        section: the title of a section of ``--help`` that begins with this setting.
     """
     metadata = {"help": help, "low": low, "high": high, "choices": choices, "check": check}
-    metadata |= {"before": before, "flair": flair}
+    metadata |= {"flair": flair, "section": section}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def part(config_type: type, section: str) -> Any:
+    """Make a field of settings of their own. Files and flags have them flat, among the others.
+
+    Args:
+        config_type: the dataclass of these settings. It checks nothing itself.
+        section: their title in ``--help``.
+    """
+    return dataclasses.field(default_factory=config_type, metadata={"part": config_type, "section": section})
+
+
+def choice(default: str, classes: Callable[[], Mapping[str, type]], help: str) -> Any:
+    """Make a field of settings of one of several dataclasses. Its value may be a name, for the defaults of that class.
+
+    Files and flags have the name, and the settings of the chosen class flat among the others.
+
+    Args:
+        default: the name of the class that is the default.
+        classes: returns the dataclasses by name. They check nothing themselves.
+        help: one line for ``--help``, without the names.
+    """
+    return dataclasses.field(default=default, metadata={"classes": classes, "help": help})
 
 
 class Kind(NamedTuple):
@@ -82,16 +106,51 @@ class Kind(NamedTuple):
     high: float | None
     choices: Sequence[str] | None
     check: Callable[[Any], str] | None
-    before: Any
     flair: str | None
+    section: str
 
 
 @functools.cache
 def get_kinds(config_type: type) -> Mapping[str, Kind]:
-    """Return the kind of each setting by name, in order."""
-    hints = typing.get_type_hints(config_type)
+    """Return the kind of each setting by name, in order. A choice is the name; see `get_classes` for its settings."""
+    hints, kinds = typing.get_type_hints(config_type), dict[str, Kind]()
+    for field in dataclasses.fields(config_type):
+        if own := field.metadata.get("part"):
+            (first, kind), *others = get_kinds(own).items()
+            kinds |= {first: kind._replace(section=field.metadata["section"]), **dict(others)}
+        elif classes := field.metadata.get("classes"):
+            help, names = field.metadata["help"], tuple(classes())
+            help += f": {', '.join(names)}"
+            kinds[field.name] = Kind(
+                str, False, False, False, field.default, help, None, None, names, None, None, field.name
+            )
+        else:
+            kinds[field.name] = _make_kind(field, hints[field.name])
+    return types.MappingProxyType(kinds)
+
+
+def get_classes(config_type: type) -> dict[str, Mapping[str, type]]:
+    """Return the classes of each choice by name, by the name of its field."""
     fields = dataclasses.fields(config_type)
-    return types.MappingProxyType({field.name: _make_kind(field, hints[field.name]) for field in fields})
+    return {field.name: field.metadata["classes"]() for field in fields if "classes" in field.metadata}
+
+
+def get_all_kinds(config_type: type) -> dict[str, Kind]:
+    """Return the kind of each setting that a file or flag can have, those of all classes of a choice too."""
+    kinds = dict(get_kinds(config_type))
+    for classes in get_classes(config_type).values():
+        for own in classes.values():
+            kinds |= {name: kind for name, kind in get_kinds(own).items() if name not in kinds}
+    return kinds
+
+
+def _kinds_of(config: DataclassInstance) -> dict[str, Kind]:
+    """Return the kind of each setting that `flatten` returns."""
+    kinds = dict(get_kinds(type(config)))
+    for name in get_classes(type(config)):
+        own: type = type(getattr(config, name))
+        kinds |= get_kinds(own)
+    return kinds
 
 
 def _make_kind(field: dataclasses.Field[Any], hint: Any) -> Kind:
@@ -110,18 +169,61 @@ def _make_kind(field: dataclasses.Field[Any], hint: Any) -> Kind:
     return Kind(hint, many, optional, switch, default, **field.metadata)
 
 
+def flatten(config: DataclassInstance) -> dict[str, Any]:
+    """Return all settings by name, as a file has them; those of a choice stand after its name."""
+    settings: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if classes := field.metadata.get("classes"):
+            settings[field.name] = next(name for name, own in classes().items() if type(value) is own)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            settings |= flatten(value)
+        else:
+            settings[field.name] = value
+    return settings
+
+
+def make_settings(config_type: type[Config], settings: Mapping[str, Any]) -> Config:
+    """Make settings of a class from values by name, as a file has them.
+
+    Raises:
+        SettingsError: settings that cannot be used, or belong to a class that is not chosen.
+    """
+    values, problems = dict(settings), list[str]()
+    for field in dataclasses.fields(config_type):
+        chosen = field.metadata.get("part")
+        if classes := field.metadata.get("classes"):
+            name = values.pop(field.name, field.default)
+            chosen = classes().get(name) if isinstance(name, str) else None
+            known = {*get_kinds(config_type), *(get_kinds(chosen) if chosen else ())}
+            for other in [other for other in values if other not in known]:
+                if owners := [owner for owner, own in classes().items() if other in get_kinds(own)]:
+                    del values[other]
+                    known_to = " and ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
+                    problems.append(f"{other} belongs to {field.name} {known_to}, not {name}")
+            if chosen is None:
+                values[field.name] = name  # the class tells what is wrong with it
+        if chosen is not None:
+            values[field.name] = chosen(**{name: values.pop(name) for name in get_kinds(chosen) if name in values})
+    try:
+        config = config_type(**values)
+    except SettingsError as error:
+        problems = [*error.problems, *problems]
+    raise_problems(problems)
+    return config
+
+
 def changed(config: DataclassInstance, *names: str) -> dict[str, Any]:
     """Return the settings that differ from their defaults, by name: those of these names in this order, or all."""
-    kinds = get_kinds(type(config))
-    values = {name: getattr(config, name) for name in names or kinds}
-    return {name: value for name, value in values.items() if value != kinds[name].default}
+    kinds, values = _kinds_of(config), flatten(config)
+    return {name: values[name] for name in names or values if values[name] != kinds[name].default}
 
 
 def as_flags(config: DataclassInstance, config_type: type) -> str:
     """Return the command-line flags of the settings of a class or base class that differ from their defaults."""
-    flags, kinds = [], get_kinds(config_type)
+    flags, known, kinds = [], get_all_kinds(config_type), _kinds_of(config)
     for setting, value in changed(config).items():
-        if setting not in kinds:
+        if setting not in known:
             continue
         name = setting.replace("_", "-")
         if isinstance(value, bool):
@@ -148,28 +250,50 @@ def device_setting() -> Any:
 # --- checks, where one error names all problems ---
 
 
+class SettingsError(FlairNasError):
+    """The error for settings that cannot be used, with a sentence for each of its `problems`."""
+
+    def __init__(self, problems: Sequence[str], where: str = "") -> None:
+        super().__init__(f"{where}settings that cannot be used: {'; '.join(problems)}")
+        self.problems = problems
+
+
 def raise_problems(problems: Sequence[str], where: str = "") -> None:
     """Raise one error that names all problems, if there are any, after the place where they are."""
     if problems:
-        raise FlairNasError(f"{where}settings that cannot be used: {'; '.join(problems)}")
+        raise SettingsError(problems, where)
 
 
 def find_problems(config: DataclassInstance) -> list[str]:
     """Return the problems of all settings: wrong types and values out of range.
 
-    Paths, tuples, ranges and numbers of NumPy become what a file of settings would hold.
+    Paths, tuples, ranges and numbers of NumPy become what a file of settings would hold. The name of a choice becomes
+    its settings.
     """
+    kinds, problems = get_kinds(type(config)), list[str]()
     for field in dataclasses.fields(config):
         value = _to_plain(getattr(config, field.name))
+        classes = field.metadata["classes"]() if "classes" in field.metadata else {}
+        if isinstance(value, str) and value in classes:
+            value = classes[value]()
         setattr(config, field.name, [_to_plain(entry) for entry in value] if isinstance(value, list) else value)
-    return problems_in(type(config), {field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
+        known = (*classes.values(), *filter(None, [field.metadata.get("part")]))
+        if type(value) in known:
+            problems += find_problems(value)
+        elif known and not isinstance(value, str):
+            names = " or ".join(own.__name__ for own in known)
+            problems.append(f"{field.name} must be of {names}, got {_describe_value(value)}")
+        else:
+            problems += _name_problems({field.name: kinds[field.name]}, vars(config))
+    return problems
 
 
 def _to_plain(value: Any) -> Any:
     """Return a path as text, a tuple or range as a list, an array or number of NumPy as those of Python."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+    numpy = sys.modules.get("numpy")  # without it, there are no values of its types
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         return value.tolist()
     return list(value) if type(value) in (tuple, range) else value
 
@@ -183,10 +307,16 @@ def check_config(config: object, *config_types: type) -> None:
 
 
 def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
-    """Return the problems of some settings of a class, each checked by itself."""
-    problems = {
-        name: _find_problem(kind, values[name]) for name, kind in get_kinds(config_type).items() if name in values
-    }
+    """Return the problems of some settings of a class, as a file has them, each checked by itself."""
+    kinds = get_all_kinds(config_type)
+    for name, classes in get_classes(config_type).items():
+        chosen = values.get(name, kinds[name].default)
+        kinds |= get_kinds(classes[chosen]) if chosen in classes else {}
+    return _name_problems(kinds, values)
+
+
+def _name_problems(kinds: Mapping[str, Kind], values: Mapping[str, Any]) -> list[str]:
+    problems = {name: _find_problem(kind, values[name]) for name, kind in kinds.items() if name in values}
     return [f"{name} {problem}, got {_describe_value(values[name])}" for name, problem in problems.items() if problem]
 
 
@@ -258,7 +388,7 @@ def takes_flair_names(config_type: type[Config]) -> type[Config]:
 
     @functools.wraps(make)
     def initialise(self: Config, *values: Any, **named: Any) -> None:
-        names = get_kinds(type(self))
+        names = [field.name for field in dataclasses.fields(self)]
         known = [*names, *flair_names(type(self))]
         for name in named:
             if name not in known:

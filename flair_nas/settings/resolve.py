@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
-from flair_nas.settings.fields import Config, flair_names, get_kinds, problems_in, raise_problems, replace_flair_names
+from flair_nas.settings.fields import (
+    Config,
+    flair_names,
+    flatten,
+    get_all_kinds,
+    get_kinds,
+    make_settings,
+    problems_in,
+    raise_problems,
+    replace_flair_names,
+)
 from flair_nas.storage.paths import read_file, user_path
 from flair_nas.storage.resources import resource_path
 
@@ -58,7 +67,7 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
 
 def settings_in(data: dict[Any, Any], config_type: type, where: str) -> dict[str, Any]:
     """Return the settings of a dataclass that YAML data have, with our names; see `read_settings`."""
-    kinds = get_kinds(config_type)
+    kinds = get_all_kinds(config_type)
     data = replace_flair_names(config_type, data, f"{where}: ")
     data.pop("about", None)  # the description of a preset
     unknown = [key for key in data if key not in kinds]
@@ -98,7 +107,7 @@ def parse_mapping(text: bytes, where: str) -> dict[Any, Any]:
 
 def to_yaml(config: DataclassInstance) -> str:
     """Return settings as YAML that `read_settings` reads."""
-    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(flatten(config), sort_keys=False, allow_unicode=True)
 
 
 def preset_names(kind: str) -> tuple[str, ...]:
@@ -126,30 +135,38 @@ def resolve(
 ) -> Config:
     """Combine defaults, a preset of a kind, a YAML file and flags; the later wins.
 
-    If the file is `from_run`, settings that did not exist when the run wrote it get their value of that time.
+    Args:
+        config_type: the class of the settings.
+        kind: the kind of presets.
+        preset: the name of a preset.
+        file: a YAML file.
+        flags: further settings by name.
+        from_run: the file is that of a run.
 
     Raises:
         FlairNasError: the preset is unknown, the file cannot be read, or settings cannot be used.
-        UnknownSettingsError: the file has other settings.
+        UnknownSettingsError: the file has other settings, or is that of another command's run.
     """
     settings: dict[str, Any] = {}
-    if from_run:
-        settings = {name: kind.before for name, kind in get_kinds(config_type).items() if kind.before is not None}
     if preset is not None:
         settings |= load_preset(kind, preset, config_type)
     if file is not None:
         of_file = read_settings(file, config_type)
-        own = getattr(config_type, "own_setting", "")
-        if from_run and own and own not in of_file:  # another command, whose settings this one has, too
-            raise UnknownSettingsError(f"{file}: there is no {own} among these settings")
+        if from_run and (command := _command_of(of_file)) not in ("", _command_of(get_kinds(config_type))):
+            raise UnknownSettingsError(f"{file}: these are the settings of flair-nas {command}")
         raise_problems(problems_in(config_type, of_file), f"{file}: ")
         settings |= of_file
-    return config_type(**{**settings, **(flags or {})})
+    return make_settings(config_type, {**settings, **(flags or {})})
 
 
 def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:
-    """Read the settings that a run wrote; those that did not exist then get their value of that time."""
+    """Read the settings that a run wrote."""
     return resolve(config_type, file=path, from_run=True)
+
+
+def _command_of(settings: Container[Any]) -> str:
+    """Return the command that has these settings, such as ``lm train``; empty if none."""
+    return next((command for name, command in _COMMANDS.items() if name in settings), "")
 
 
 def find_command(folder: Path) -> str:
@@ -157,8 +174,7 @@ def find_command(folder: Path) -> str:
     for place in (folder, folder.parent):
         if (place / "config.yaml").exists():
             with contextlib.suppress(FlairNasError):
-                settings = read_mapping(place / "config.yaml")
-                return next((command for name, command in _COMMANDS.items() if name in settings), "")
+                return _command_of(read_mapping(place / "config.yaml"))
     return ""
 
 

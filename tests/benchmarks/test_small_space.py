@@ -23,16 +23,14 @@ def true_cost(cell: Genotype) -> float:
 @pytest.fixture(scope="module")
 def space(tmp_path_factory: pytest.TempPathFactory) -> SmallSpace:
     """A table of two seeds and three looks; early looks are worse, and seed 2 is above seed 1."""
-    costs = {
-        recurrence: {
-            cell.one_line(): [[true_cost(cell) + 0.01 * seed + 0.3 / look for look in (1, 2, 3)] for seed in (1, 2)]
-            for cell in all_cells(recurrence)
-        }
-        for recurrence in ("full", "elementwise")
-    }
-    path = tmp_path_factory.mktemp("tables") / "made-up.json"
-    path.write_text(json.dumps({"version": 1, "about": {}, "steps": [20, 40, 60], "seeds": [1, 2], "costs": costs}))
-    return SmallSpace(path)
+    lines: list[dict[str, Any]] = [{"table": "made-up", "steps": [20, 40, 60], "seeds": [1, 2]}]
+    for recurrence in ("full", "elementwise"):
+        for cell in all_cells(recurrence):
+            costs = [[true_cost(cell) + 0.01 * seed + 0.3 / look for look in (1, 2, 3)] for seed in (1, 2)]
+            lines.append({"table": "made-up", "recurrence": recurrence, "cell": cell.one_line(), "costs": costs})
+    path = tmp_path_factory.mktemp("tables") / "made-up.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return SmallSpace("made-up", path)
 
 
 def test_the_space_has_all_cells_of_three_nodes() -> None:

@@ -13,6 +13,8 @@ from killing import write_text
 from select_jobs import run_jobs_here
 from small_tagging import write_corpus
 
+from benchmarks.json_lines import append, lines_in
+from benchmarks.tables import kept as keeping
 from benchmarks.tables import sizing
 from benchmarks.tables.running import count_unseen, run_table
 from benchmarks.tables.showing import draw_comparison, make_grid, to_markdown
@@ -125,6 +127,35 @@ def test_layers_that_learnt_nothing_are_not_compared(tmp_path: Path) -> None:
     shown = to_markdown(table, make_grid(table, ledger))
     assert "0.50" not in shown and "P(better)" not in shown.partition("Mean ±")[0]
     assert "Nothing was learnt on tags & more by LSTM, a\\<b\\>\\|c: train longer." in shown
+
+
+def test_kept_runs_show_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, file, draw = write_table(tmp_path), tmp_path / "kept.jsonl", np.random.default_rng(0)
+    monkeypatch.setattr(keeping, "file_of", lambda _: file)
+    ledger = Ledger(tmp_path / "ledger.json")
+    ledger.plan = {"cells": {}, "measured": {"as large / text": "size"}}
+    ledger.runs["size"] = {"hidden_size": 7, "size_ratio": 0.98}
+    for row in ("LSTM", "as large", "cell"):
+        for column in ("tags & more", "text"):
+            names = [f"{column}-{row}-seed{seed}" for seed in (1, 2, 3)]
+            ledger.plan["cells"][f"{row} / {column}"] = names
+            for run_name in names:
+                words = draw.integers(1, 40, 3000)
+                losses = words * draw.normal(5, 0.3, 3000)
+                counts = np.stack([losses, words], 1).astype(np.float32)
+                if column != "text":
+                    counts = np.sort(draw.integers(0, 4, (3000, 3), dtype=np.int32), 1)
+                figures = {"parameters": 5, "peak_memory_mb": 1.5, "seconds": [1.0, 2.25], "dev": [1.0]}
+                ledger.runs[run_name] = figures | {"test": 1.0, "counts": pack_counts(counts)}
+    ledger.runs["text-cell-seed3"] = {"error": "not finite"}
+    append({"judges": 3}, file)
+    keeping.keep(name, ledger)
+    keeping.keep(name, ledger)
+    table, results = keeping.kept(name)
+    assert make_grid(table, results) == make_grid(load_table(name), ledger)
+    lines = lines_in(file)
+    assert [line for line in lines if "row" not in line and "column" not in line][1:] == [{"judges": 3}]
+    assert "dev" not in lines[2] and len(lines) == 1 + 2 + 1 + 3 * 2 * 3 + 1
 
 
 def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,9 @@ def test_help_of_a_search_begins_with_what_all_need_and_has_sections() -> None:
         section = line.rstrip(":") if re.fullmatch(r"[a-z].*:", line) else section
         found.update(dict.fromkeys(re.findall(r"^  (--[a-z-]+)", line), section))
     expected = {"--out": "options", "--epochs": "options", "--nodes": "cell and gates",
-                "--rungs": "strategies that compare whole cells",
-                "--clip": "model weights", "--arch-clip": "architecture weights (strategy gradient)",
+                "--strategy": "strategy", "--rungs": "strategy random-independent",
+                "--samples": "strategy random-shared, random-independent or enas", "--after": "continual search",
+                "--clip": "model weights", "--arch-clip": "strategy gradient",
                 "--bptt": "objective text"}  # fmt: skip
     assert {flag: found[flag] for flag in expected} == expected
 

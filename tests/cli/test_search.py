@@ -26,8 +26,8 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.several_config import SeveralSearchConfig
-from flair_nas.search.strategies.gradient import GradientStrategy
-from flair_nas.settings.resolve import load_preset, preset_names
+from flair_nas.search.strategies.gradient import GradientSettings, GradientStrategy
+from flair_nas.settings.resolve import preset_names, resolve
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = pytest.CaptureFixture[str]
@@ -113,7 +113,7 @@ def test_every_preset_is_a_search_and_small_ones_are_small(name: str) -> None:
         SeveralSearchConfig if several else TaggingSearchConfig if "conll" in name or "cas" in name else SearchConfig
     )
     given: dict[str, Any] = {"tasks": ["{name: a}", "{name: b, objective: tagging}"]} if several else {}
-    config = config_type(**load_preset("search", name, config_type), **given)
+    config = resolve(config_type, kind="search", preset=name, flags=given)
     if isinstance(config, SearchConfig):
         assert config.text is None
     if name.endswith("-small"):
@@ -123,10 +123,16 @@ def test_every_preset_is_a_search_and_small_ones_are_small(name: str) -> None:
         assert config.hidden_size == (of_text if isinstance(config, SearchConfig) else 256)
 
 
+def from_preset(name: str) -> tuple[SearchConfig, Any]:
+    """The settings of a preset, and those of its strategy."""
+    config = resolve(SearchConfig, kind="search", preset=name)
+    return config, config.strategy
+
+
 def test_the_presets_of_the_papers_have_their_settings() -> None:
-    ess = SearchConfig(**load_preset("search", "ess-wt103", SearchConfig))
+    ess, own = from_preset("ess-wt103")
     assert (ess.nodes, ess.history, ess.batch_size, ess.bptt, ess.learn) == (12, 5, 128, 70, "joint")
-    assert (ess.arch_learning_rate, ess.inter_learning_rate) == (1e-3, 1e-4)
+    assert (own.arch_learning_rate, own.inter_learning_rate) == (1e-3, 1e-4)
     for name, relaxation, order in (
         ("darts-ptb", "darts", 1),
         ("darts-ptb-second", "darts", 2),
@@ -134,15 +140,18 @@ def test_the_presets_of_the_papers_have_their_settings() -> None:
         ("i-darts-ptb-second", "i-darts", 2),
         ("ess-ptb", "darts", 1),
     ):
-        config = SearchConfig(**load_preset("search", name, SearchConfig))
-        assert (config.relaxation, config.order, config.learning_rate, config.clip) == (relaxation, order, 20, 0.25)
+        config, own = from_preset(name)
+        assert (own.relaxation, own.order, config.learning_rate, config.clip) == (relaxation, order, 20, 0.25)
         assert (config.init_range, config.embedding_init_range, config.vary_length) == (0.04, 0.04, False)
         assert not config.frequency_bias
-        assert (config.phase_steps, config.epochs) == ((115, 111) if name == "ess-ptb" else (None, config.epochs))
-    tags = TaggingSearchConfig(**load_preset("search", "i-darts-conll03", TaggingSearchConfig))
+        assert (own.phase_steps, config.epochs) == ((115, 111) if name == "ess-ptb" else (None, config.epochs))
+    tags = resolve(TaggingSearchConfig, kind="search", preset="i-darts-conll03")
     assert (tags.corpus, tags.nodes, tags.batch_size, tags.hidden_size, tags.epochs) == ("conll_03", 8, 256, 256, 40)
     assert tags.reproject == 256  # H = D
-    assert (tags.learning_rate, tags.arch_learning_rate, tags.arch_weight_decay) == (0.1, 3e-3, 1e-3)
+    assert (tags.learning_rate, tags.strategy) == (
+        0.1,
+        GradientSettings(arch_learning_rate=3e-3, arch_weight_decay=1e-3),
+    )
 
 
 def test_an_estimate_measures_and_writes_nothing(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
@@ -192,7 +201,11 @@ def test_without_a_preset_a_search_says_how_long_it_takes_and_what_takes_minutes
         ({"preset": "i-darts-pbt"}, ("i-darts-pbt", "i-darts-ptb")),
         ({"learn": "joint"}, ("history must be at least 1",)),
         ({"learn": "inter", "phase-steps": 5}, ("history", "fixed", "phase_steps")),
-        ({"order": 2, "strategy": "random-shared", "batch-size": 5, "parts": 2}, ("order 2", "cannot be divided")),
+        ({"population": 5}, ("population belongs to strategy evolution, not gradient",)),
+        (
+            {"order": 2, "strategy": "random-shared", "batch-size": 5, "parts": 2},
+            ("order belongs to strategy gradient", "cannot be divided"),
+        ),
         ({"fixed": "nothing-known"}, ("fixed", "nothing-known")),
         ({"text": "no/such/folder"}, ("no/such/folder",)),
         ({"batch-size": 5000}, ("train", "5,000")),

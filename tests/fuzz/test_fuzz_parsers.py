@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gzip
 import io
 import json
@@ -33,7 +32,7 @@ from flair_nas.language_model.text.corpus import END, TextCorpus, load_text
 from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.search.config import SearchConfig
-from flair_nas.settings.fields import get_kinds
+from flair_nas.settings.fields import Kind, flatten, get_all_kinds, get_classes, get_kinds, make_settings
 from flair_nas.settings.resolve import preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns, read_column_file
@@ -176,15 +175,15 @@ def test_what_is_far_too_long_is_refused_soon(kind: str, files: Path) -> None:
 # --- settings ---
 
 
-def values(field: dataclasses.Field[Any], config_type: type) -> st.SearchStrategy[Any]:
+def values(kind: Kind) -> st.SearchStrategy[Any]:
     """What a setting may be, and some of what it may not."""
-    kind = get_kinds(config_type)[field.name]
-    low, high, choices = (field.metadata.get(name) for name in ("low", "high", "choices"))
+    low: Any = kind.low
+    high: Any = kind.high
     one: st.SearchStrategy[Any] = {
         bool: st.booleans(),
         int: st.integers(low, high),
         float: st.floats(low, high, allow_nan=False),
-        str: st.sampled_from(choices) if choices else ANYTHING,
+        str: st.sampled_from(kind.choices) if kind.choices else ANYTHING,
     }[kind.type]
     found = st.lists(one, max_size=4) if kind.many else one
     return found | st.none() if kind.optional else found
@@ -197,11 +196,14 @@ def configs(config_type: type) -> st.SearchStrategy[Any]:
         config = config_type()
         for change in changes:
             with contextlib.suppress(FlairNasError):  # what contradicts others is left out
-                config = dataclasses.replace(config, **change)
+                kept = flatten(config)
+                if get_classes(config_type).keys() & change.keys():  # another class has other settings
+                    kept = {name: value for name, value in kept.items() if name in get_kinds(config_type)}
+                config = make_settings(config_type, {**kept, **change})
         return config
 
-    fields = dataclasses.fields(config_type)
-    change = st.one_of([st.fixed_dictionaries({field.name: values(field, config_type)}) for field in fields])
+    kinds = get_all_kinds(config_type)
+    change = st.one_of([st.fixed_dictionaries({name: values(kind)}) for name, kind in kinds.items()])
     return st.lists(change, max_size=5).map(made)
 
 
@@ -229,7 +231,7 @@ def settings_files(draw: st.DrawFn) -> tuple[type, str]:
 def test_settings_survive_their_file(files: Path, config: Any) -> None:
     path, config_type = files / "config.yaml", type(config)
     path.write_text(to_yaml(config), encoding="utf-8")
-    assert read_settings(path, config_type) == dataclasses.asdict(config)
+    assert read_settings(path, config_type) == flatten(config)
     assert resolve(config_type, kind=CONFIGS[config_type], file=path) == config
 
 
@@ -238,7 +240,7 @@ def test_any_file_of_settings_is_read_or_refused(files: Path, file: tuple[type, 
     path, (config_type, text) = files / "config.yaml", file
     path.write_bytes(text.encode(errors="surrogatepass"))
     found = outcome(lambda: read_settings(path, config_type))
-    assert isinstance(found, FlairNasError) or set(found) <= set(get_kinds(config_type))
+    assert isinstance(found, FlairNasError) or set(found) <= set(get_all_kinds(config_type))
     config = outcome(lambda: resolve(config_type, kind=CONFIGS[config_type], file=path))
     if not isinstance(config, FlairNasError):
         path.write_text(to_yaml(config), encoding="utf-8")
@@ -541,7 +543,7 @@ VERBS: dict[str, tuple[list[str], type]] = {
 def training_commands(draw: st.DrawFn) -> list[str]:
     """A command that trains, with any settings, into a folder that is a file, or with nothing to train on."""
     verb, config_type = VERBS[draw(st.sampled_from([*VERBS]))]
-    names = [*get_kinds(config_type), "preset", "config", "quiet", "verbose", "no_averaging", "unknown"]
+    names = [*get_all_kinds(config_type), "preset", "config", "quiet", "verbose", "no_averaging", "unknown"]
     flags = [f"--{name.replace('_', '-')}" for name in draw(st.lists(st.sampled_from(names), max_size=5))]
     words = [part for flag in flags for part in draw(st.sampled_from([[flag], [flag, draw(ODD_VALUES)]]))]
     guard = draw(st.sampled_from([["--out", "empty.json"], ["--resume", "folder.json"], []]))

@@ -53,11 +53,13 @@ def processes(*modules: str) -> Any:
 
 def run_search(settings: dict[str, Any], out: str) -> None:
     """One search."""
-    from flair_nas.search.registry import settings_class
+    from flair_nas.search.lookup import settings_class
     from flair_nas.search.trainer import search_genotype
+    from flair_nas.settings.fields import make_settings
 
     be_quiet()
-    search_genotype(settings_class(settings.get("objective", "text"))(**settings), out, progress=False)
+    config = make_settings(settings_class(settings.get("objective", "text")), settings)
+    search_genotype(config, out, progress=False)
 
 
 def be_quiet() -> None:

@@ -10,9 +10,9 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from flair_nas.runs.metric import Evaluation, Metric
-from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.protocols import Objective
+from flair_nas.search.protocols import Batch, Objective
+from flair_nas.search.supernets import build_supernet, seed_processes
 from flair_nas.supernet import CellSupernet
 
 STEPS = 7
@@ -66,14 +66,15 @@ class Parity(Objective):
     def steps(self, epoch: int) -> int:
         return self.bits.train.shape[1] // self.batch_size
 
-    def training_batch(self, epoch: int, step: int) -> list[Tensor]:
-        return [self.bits.train.split(self.batch_size, dim=1)[step]]
+    def training_batch(self, epoch: int, step: int) -> Batch:
+        return Batch([self.bits.train.split(self.batch_size, dim=1)[step]])
 
-    def validation_batch(self, epoch: int, step: int) -> list[Tensor]:
-        return [self.bits.valid.split(self.batch_size, dim=1)[step % (self.bits.valid.shape[1] // self.batch_size)]]
+    def validation_batch(self, epoch: int, step: int) -> Batch:
+        parts = self.bits.valid.split(self.batch_size, dim=1)
+        return Batch([parts[step % (self.bits.valid.shape[1] // self.batch_size)]])
 
-    def training_loss(self, batch: Tensor, keep_state: bool = False) -> Tensor:
-        return nn.functional.cross_entropy(self.model(batch).flatten(0, 1), tags_of(batch).flatten())
+    def training_loss(self, part: Tensor, keep_state: bool = False) -> Tensor:
+        return nn.functional.cross_entropy(self.model(part).flatten(0, 1), tags_of(part).flatten())
 
     validation_loss = training_loss
 

@@ -17,11 +17,13 @@ from killing import contents, differences, write_text
 
 from flair_nas.drawing import charts
 from flair_nas.language_model.text.corpus import load_text
+from flair_nas.search.build import make_strategy
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build
 from flair_nas.search.processes import make_accelerator
-from flair_nas.search.registry import strategy_class
+from flair_nas.search.registry import strategy_settings
 from flair_nas.search.strategies.gradient import GradientStrategy
+from flair_nas.settings.fields import get_kinds, make_settings
 
 SMALL: dict[str, Any] = {
     "hidden_size": 6,
@@ -33,15 +35,14 @@ SMALL: dict[str, Any] = {
     "dropout": 0.3,
     "input_dropout": 0.2,
     "recurrent_dropout": 0.2,
-    "samples": 3,
-    "sample_segments": 2,
     "device": "cpu",
 }
+SAMPLES: dict[str, Any] = {"samples": 3, "sample_segments": 2}
+"""Settings of the strategies that have them."""
 NO_DROPOUT: dict[str, Any] = {
     name: 0.0 for name in ("dropout", "input_dropout", "recurrent_dropout", "embedding_dropout")
 }
 JOINT: dict[str, Any] = {"learn": "joint", "history": 2}
-CHILDREN: dict[str, Any] = {"samples": 100, "sample_segments": 10, "child_steps": [1]}  # these defaults
 KINDS: dict[str, dict[str, Any]] = {
     "first": {},
     "second": {"order": 2, "relaxation": "darts"},
@@ -53,9 +54,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "random-shared with gates": {"strategy": "random-shared", **JOINT},
     "random-independent with gates": {"strategy": "random-independent", **JOINT},
     "halving": {"strategy": "random-independent", "samples": 1, "candidates": ["relu0-tanh1"], "rungs": 2},
-    "evolution": {**CHILDREN, "strategy": "evolution", "population": 2, "tournament": 2},
+    "evolution": {"strategy": "evolution", "child_steps": [1], "population": 2, "tournament": 2},
     "hurdles with gates": {
-        **CHILDREN,
         "strategy": "evolution",
         "child_steps": [1, 2],
         "population": 2,
@@ -64,7 +64,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "hurdle_every": 2,
         **JOINT,
     },
-    "local-search": {**CHILDREN, "strategy": "local-search", "child_steps": [2], "candidates": ["relu0-tanh1"]},
+    "local-search": {"strategy": "local-search", "child_steps": [2], "candidates": ["relu0-tanh1"]},
     "enas": {"strategy": "enas", "controller_steps": 2, "controller_draws": 2, "controller_size": 4},
     "decided": {
         "selection": "perturbation",
@@ -76,8 +76,15 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def small(text: Path | None, /, **changes: Any) -> SearchConfig:
-    """Settings of a search of a second."""
-    return SearchConfig(**{**SMALL, "text": None if text is None else str(text), **changes})
+    """Settings of a search of a second, by names as in a file."""
+    return make_settings(SearchConfig, {**with_samples(SMALL, changes), "text": None if text is None else str(text)})
+
+
+def with_samples(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Settings with changes, and with few samples where the strategy draws some."""
+    own = strategy_settings().get(changes.get("strategy", "gradient"))
+    few = {name: value for name, value in SAMPLES.items() if own is not None and name in get_kinds(own)}
+    return {**settings, **few, **changes}
 
 
 def objective_of(config: SearchConfig, *, double: bool = False, batch_norm: bool = True) -> TextObjective:
@@ -93,14 +100,14 @@ def objective_of(config: SearchConfig, *, double: bool = False, batch_norm: bool
 
 def strategy_of(config: SearchConfig) -> Any:
     """The strategy that a search with these settings has."""
-    return strategy_class(config.strategy)(objective_of(config), config, None)
+    return make_strategy(objective_of(config), config, None)
 
 
 def run_whole(strategy: Any) -> Any:
     """Runs all steps of a strategy, as the trainer does."""
     for epoch in range(1, strategy.config.epochs + 1):
         strategy.objective.restart()
-        for step in range(strategy.steps(epoch)):
+        for step in range(strategy.objective.steps(epoch)):
             strategy.step(epoch, step)
     strategy.finish(False)
     return strategy

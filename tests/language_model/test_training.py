@@ -438,7 +438,7 @@ def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rnn": "lsmt"}, "unknown rnn 'lsmt'. Did you mean lstm"),
+        ({"rnn": "lsmt"}, "unknown rnn 'lsmt'. Did you mean LSTM"),
         ({"rnn": "darts-v1,dropuot=0.1"}, "unknown option 'dropuot=0.1'"),
         ({"rnn": "lstm,init_range=0.1"}, "lstm takes none"),
         ({"optimizer": "adam"}, "optimizer adam takes a learning_rate of about 1e-3, got "),

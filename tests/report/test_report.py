@@ -17,7 +17,7 @@ import plotly.graph_objects
 import plotly.io
 import pytest
 from small_language_model import settings as language_model
-from small_search import JOINT, KINDS, SMALL, no_picture, patched, write_text
+from small_search import JOINT, KINDS, SMALL, no_picture, patched, with_samples, write_text
 
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli import main
@@ -32,6 +32,7 @@ from flair_nas.runs.run import Run
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.trainer import search_genotype
 from flair_nas.select.config import SelectConfig
+from flair_nas.settings.fields import make_settings
 from flair_nas.settings.resolve import to_yaml
 from flair_nas.tagging.config import TaggerConfig
 
@@ -50,7 +51,7 @@ def searches(text: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     kinds: dict[str, dict[str, Any]] = {"cell": {"relaxation": "i-darts"}, "joint": {**JOINT, "relaxation": "darts"}}
     with patched(charts, "draw_progress", no_picture):
         for name, changes in kinds.items():
-            config = SearchConfig(**{**SMALLER, "text": str(text), **changes})
+            config = make_settings(SearchConfig, {**with_samples(SMALLER, changes), "text": str(text)})
             search_genotype(config, folder / name, progress=False)
     return {name: folder / name for name in kinds}
 
@@ -182,7 +183,7 @@ def test_a_search_that_an_older_version_began_has_heat_maps_of_its_later_epochs(
 
 
 def test_the_report_of_a_search_without_a_supernet(text: Path, tmp_path: Path) -> None:
-    config = SearchConfig(**{**SMALLER, "text": str(text), **KINDS["halving"]})
+    config = make_settings(SearchConfig, {**with_samples(SMALLER, KINDS["halving"]), "text": str(text)})
     search_genotype(config, tmp_path / "halving", progress=False)
     page = report(tmp_path / "halving", out=tmp_path / "page.html")
     assert len(figures_in(page)) == 3 and "There are no heat maps" in texts(page)
@@ -374,7 +375,7 @@ def select_ledger(folder: Path) -> Ledger:
     ledger = Ledger(folder / "ledger.json")
     lstm, gru, other = (f"{name}-0a1b2c-rate0.1" for name in ("lstm", "gru", "cell"))
     rng = np.random.default_rng(0)
-    ledger.rule, ledger.plan = [0.35, 0.5], {"fresh": {f"2 of {lstm} and {gru}": 2}}
+    ledger.plan = {"fresh": {f"2 of {lstm} and {gru}": 2}}
     for name, chance in ((lstm, 0.5), (gru, 0.7)):
         for seed in (1, 2, 3):
             right = rng.binomial(2, chance, 50)
@@ -432,7 +433,7 @@ def test_each_of_a_few_candidates_has_its_colour(tmp_path: Path) -> None:
 
 def test_a_selection_that_has_just_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = select_ledger(tmp_path / "out")
-    ledger.plan, ledger.rule = {}, []
+    ledger.plan = {}
     ledger.save()
     assert "There is no final difference yet" in texts(report(tmp_path / "out", out=tmp_path / "page.html"))
     ledger.runs = {}

@@ -4,7 +4,7 @@
 
 Run again, it would write what the version at hand computes: only for a change that is meant to change results. Folders
 hold a run that was stopped after its first epoch, and in ``expected.json`` what came out of one that was not stopped.
-Their cell is in ``gated.json``.
+Their cell is in ``gated.json``. Settings and checkpoints of the searches were brought to a later form.
 """
 
 import json
@@ -30,6 +30,8 @@ from flair_nas import (
 )
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.language_model.saved import encode_text
+from flair_nas.search.strategies.gradient import GradientSettings
+from flair_nas.search.strategies.random_cells import RandomSharedSettings
 
 HERE = Path(__file__).parent
 SENTENCE = "Dr Helen Marsh opened the market in Leeds ."
@@ -61,14 +63,17 @@ SEARCH = SearchConfig(
     text="text", vocabulary_size=120, nodes=3, hidden_size=8, batch_size=8, bptt=10, learning_rate=5.0, epochs=1,
     device="cpu",
 )  # fmt: skip
-JOINT: dict[str, Any] = {"learn": "joint", "history": 2, "relaxation": "darts", "phase_steps": 7, "carry": "gated"}
+JOINT: dict[str, Any] = {
+    "learn": "joint", "history": 2, "strategy": GradientSettings(relaxation="darts", phase_steps=7), "carry": "gated",
+}  # fmt: skip
+SHARED = RandomSharedSettings(samples=3, sample_segments=2)
 RUNS: dict[str, tuple[Callable[..., Any], Any]] = {
     "tagger": (train_taggers, TAGGER),
     "lm-gated": (train_language_model, replace(LANGUAGE_MODEL, rnn="gated.json")),
     "lm-lstm": (train_language_model, replace(LANGUAGE_MODEL, rnn="lstm")),
-    "search-cell": (search_genotype, replace(SEARCH, order=2)),
+    "search-cell": (search_genotype, replace(SEARCH, strategy=GradientSettings(order=2))),
     "search-joint": (search_genotype, replace(SEARCH, learning_rate=1.0, **JOINT)),
-    "search-random": (search_genotype, replace(SEARCH, strategy="random-shared", samples=3, sample_segments=2)),
+    "search-random": (search_genotype, replace(SEARCH, strategy=SHARED)),
 }
 FIGURES = ("train_loss", "dev_loss", "dev_f1", "architecture_loss", "mad", "genotype")
 

@@ -10,7 +10,8 @@ from reference_supernet import OPS, BatchNorm, run_sequence
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from flair_nas.search.bilevel import first_order, second_order
+from flair_nas.search.bilevel import architecture_weights, first_order, second_order
+from flair_nas.search.protocols import Batch
 from flair_nas.supernet import CellSupernet
 
 RATE = 0.7  # large, so that the correction is a good part of the gradient
@@ -46,6 +47,8 @@ class Model(nn.Module):
 class Objective(nn.Module):
     """A model's losses, as the bilevel step wants them. With `fails_at`, that call of a loss raises instead."""
 
+    penalty = None
+
     def __init__(self, batch_norm: bool = False, unused: bool = False) -> None:
         super().__init__()
         self.model = Model(batch_norm, unused)
@@ -55,14 +58,16 @@ class Objective(nn.Module):
         parameters = self.model.named_parameters()
         return {n: p for n, p in parameters if (n in ("mixture", "balance", "unused_mixture")) == architecture}
 
-    def model_parameters(self) -> list[nn.Parameter]:
-        return list(self.named(False).values())
+    @property
+    def module(self) -> nn.Module:
+        return self.model
 
-    def weights_of(self, batch: Any) -> list[nn.Parameter]:
-        return self.model_parameters()
+    @property
+    def supernet(self) -> Any:
+        return self
 
-    def architecture_parameters(self) -> list[nn.Parameter]:
-        return list(self.named(True).values())
+    def architecture(self) -> dict[str, list[nn.Parameter]]:
+        return {"all": list(self.named(True).values())}
 
     def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         self.calls += 1
@@ -77,11 +82,11 @@ class Objective(nn.Module):
         return self.loss(batch)
 
 
-def make_batches(parts: int = 1) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
+def make_batches(parts: int = 1) -> tuple[Batch, Batch]:
     """A training and a validation batch, each in so many parts of one size."""
     generator = torch.Generator().manual_seed(2)
     draws = [torch.randn(6, width, generator=generator, dtype=torch.float64).chunk(parts) for width in (3, 2, 3, 2)]
-    return list(zip(*draws[:2], strict=True)), list(zip(*draws[2:], strict=True))
+    return Batch(list(zip(*draws[:2], strict=True))), Batch(list(zip(*draws[2:], strict=True)))
 
 
 def flat(tensors: Any) -> Tensor:
@@ -99,7 +104,7 @@ Losses = Callable[[dict[str, Tensor]], tuple[Tensor, Tensor]]
 
 def losses_of(objective: Objective) -> Losses:
     """Return a function from all parameters to the training and the validation loss."""
-    model, ([training], [validation]) = copy.deepcopy(objective.model), make_batches()
+    model, (training, validation) = copy.deepcopy(objective.model), [batch.parts[0] for batch in make_batches()]
 
     def losses(parameters: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         penalty = 0.1 * parameters["enter"].square().sum()
@@ -161,7 +166,7 @@ def test_second_order_equals_autograd_through_the_unrolled_step(
     objective = Objective(batch_norm)
     loss, direct, correction, factors = unrolled(objective, decay, clip)
     actual_loss, actual = second_order(objective, *make_batches(), learning_rate=RATE, weight_decay=decay, clip=clip)
-    shapes = [parameter.shape for parameter in objective.architecture_parameters()]
+    shapes = [parameter.shape for parameter in architecture_weights(objective)]
     assert [gradient.shape for gradient in actual] == shapes
     assert_close(actual, [d + c for d, c in zip(direct, correction, strict=True)], 0.01)
     # the finite difference is in the correction alone, so this is the sharper test
@@ -176,24 +181,25 @@ def test_second_order_equals_autograd_through_the_unrolled_step(
 class SupernetObjective(nn.Module):
     """A regression through a supernet with gates, without relu, so that its losses are smooth."""
 
+    penalty = None
+
     def __init__(self, relaxation: str) -> None:
         super().__init__()
         torch.manual_seed(3)
         self.relaxation = relaxation
         self.net = CellSupernet(2, 3, nodes=2, relaxation=relaxation, history=2, init_range=0.7).double()
         with torch.no_grad():
-            for parameter in self.architecture_parameters():
+            for parameter in architecture_weights(self):  # type: ignore[arg-type]
                 parameter.copy_(torch.randn_like(parameter))
                 parameter[:, OPS.index("relu")] = -1e4
 
-    def architecture_parameters(self) -> list[nn.Parameter]:
-        return [parameter for name, parameter in self.net.named_parameters() if "arch" in name]
+    @property
+    def module(self) -> nn.Module:
+        return self.net
 
-    def model_parameters(self) -> list[nn.Parameter]:
-        return [parameter for name, parameter in self.net.named_parameters() if "arch" not in name]
-
-    def weights_of(self, batch: Any) -> list[nn.Parameter]:
-        return self.model_parameters()
+    @property
+    def supernet(self) -> CellSupernet:
+        return self.net
 
     def training_loss(self, batch: tuple[Tensor, Tensor], keep_state: bool = False) -> Tensor:
         xs, ys = batch
@@ -231,7 +237,7 @@ def test_second_order_through_a_supernet_equals_autograd_through_the_oracle(rela
     training, validation = objective.batches()
     before = {name: tensor.clone() for name, tensor in objective.state_dict().items()}
     actual_loss, actual = second_order(
-        objective, [training], [validation], learning_rate=RATE, weight_decay=DECAY, clip=0.2
+        objective, Batch([training]), Batch([validation]), learning_rate=RATE, weight_decay=DECAY, clip=0.2
     )
     assert all(torch.equal(before[name], tensor) for name, tensor in objective.state_dict().items())
     assert actual_loss == pytest.approx(loss, rel=1e-5)
@@ -244,10 +250,10 @@ def test_second_order_through_a_supernet_equals_autograd_through_the_oracle(rela
 @pytest.mark.parametrize("batch_norm", [False, True], ids=["plain", "batch-norm"])
 def test_first_order_is_the_gradient_of_the_validation_loss(batch_norm: bool) -> None:
     objective = Objective(batch_norm)
-    _, [validation] = make_batches()
+    (validation,) = make_batches()[1].parts
     loss = copy.deepcopy(objective).validation_loss(validation)
     other = copy.deepcopy(objective)
-    expected = torch.autograd.grad(other.validation_loss(validation), other.architecture_parameters())
+    expected = torch.autograd.grad(other.validation_loss(validation), architecture_weights(other))
     actual_loss, actual = first_order(objective, make_batches()[1])
     assert actual_loss == pytest.approx(loss.item(), rel=1e-6)  # a figure to show, perhaps in single precision
     assert_close(actual, expected, 1e-12)
@@ -265,7 +271,7 @@ def test_a_batch_in_parts_is_the_batch(order: str) -> None:
 def test_a_part_of_the_architecture_can_learn_alone(order: str) -> None:
     everything = run(order, Objective())
     objective = Objective()
-    loss, gradients = run(order, objective, architecture=objective.architecture_parameters()[1:])
+    loss, gradients = run(order, objective, architecture=architecture_weights(objective)[1:])
     assert loss == everything[0]
     assert_close(gradients, everything[1][1:], 1e-12)
 
@@ -307,7 +313,7 @@ def test_parameters_that_a_loss_does_not_use_are_no_trouble(order: str) -> None:
     for unused in (True, False):
         objective = Objective(unused=unused)
         gradients.append(run(order, objective)[1])
-        assert len(gradients[-1]) == len(objective.architecture_parameters())
+        assert len(gradients[-1]) == len(architecture_weights(objective))
     assert torch.equal(gradients[0][-1], torch.zeros(2).double())
     # weight decay moves the unused weight, but not the gradient of anything
     assert_close(gradients[0][:-1], gradients[1], 1e-5)

@@ -14,7 +14,7 @@ from flair_nas import DocumentRNNEmbeddings, load_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import ACCURACY, F1
-from flair_nas.search.bilevel import mean_gradients
+from flair_nas.search.bilevel import mean_gradients, model_weights
 from flair_nas.search.flair_config import ClassificationSearchConfig
 from flair_nas.search.objectives.classification import ClassificationObjective, build, read
 from flair_nas.search.processes import make_accelerator
@@ -47,18 +47,18 @@ def objective_of(corpus: str, **changes: Any) -> ClassificationObjective:
 def test_the_loss_is_flairs_and_gradients_of_parts_add_up(corpus: str) -> None:
     objective = objective_of(corpus, reproject=False)
     objective.module.eval()
-    (batch,) = objective.training_batch(1, 0)
+    (batch,) = objective.training_batch(1, 0).parts
     total, count = objective.model.forward_loss(batch)
     assert count == len(batch) == 4
     torch.testing.assert_close(objective.training_loss(batch), total)
     torch.testing.assert_close(objective.validation_loss(batch), total / 4)
     assert not any(objective.holder.name in sentence._embeddings for sentence in batch)
-    whole = mean_gradients(objective, objective.training_loss, [batch], objective.model_parameters())[1]
+    whole = mean_gradients(objective, objective.training_loss, [batch], model_weights(objective))[1]
     objective.parts = 2
-    parted = mean_gradients(objective, objective.training_loss, [batch[:2], batch[2:]], objective.model_parameters())[1]
+    parted = mean_gradients(objective, objective.training_loss, [batch[:2], batch[2:]], model_weights(objective))[1]
     with objective.supernet.batch_statistics():  # the statistics that are kept are of no part
         torch.testing.assert_close(whole, parted, rtol=1e-4, atol=1e-5)
-    learned = {id(parameter) for parameter in objective.model_parameters()}
+    learned = {id(parameter) for parameter in model_weights(objective)}
     assert {id(p) for p in objective.model.parameters()} == learned | {id(objective.supernet.ahead.arch)}
 
 
@@ -73,7 +73,7 @@ def test_the_architecture_learns_on_a_class_that_only_dev_has(tmp_path: Path) ->
 
 def test_gradients_of_one_pass_outlive_the_next(corpus: str) -> None:
     objective = objective_of(corpus)
-    batches = [objective.training_batch(1, step)[0] for step in range(2)]
+    batches = [objective.training_batch(1, step).parts[0] for step in range(2)]
     objective.training_loss(batches[0]).backward()
     weight = objective.supernet.ahead.weight_nodes
     assert weight.grad is not None

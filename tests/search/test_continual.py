@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import PERPLEXITY, Guess
 from flair_nas.runs.run import RunStopped
+from flair_nas.search.bilevel import training_loss
 from flair_nas.search.build import make_objective
 from flair_nas.search.continual import carried, grams, matrices, overlaps, sparsity
 from flair_nas.search.flair_config import ClassificationSearchConfig, TaggingSearchConfig
@@ -25,6 +25,7 @@ from flair_nas.search.objectives.flair_model import FlairObjective
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.strategies.retrained import Retrained
 from flair_nas.search.trainer import SearchResult, search_genotype
+from flair_nas.settings.fields import make_settings
 from flair_nas.supernet import BothDirections, CellSupernet
 
 pytestmark = pytest.mark.usefixtures("columns_without_pictures")
@@ -52,7 +53,7 @@ def settings(corpus: str, **changes: Any) -> TaggingSearchConfig:
         "corpus": corpus, "embeddings": ["char"], "hidden_size": 6, "nodes": 2, "batch_size": 4, "epochs": 3,
         "retrain_epochs": 1, "learning_rate": 0.5, "device": "cpu",
     }  # fmt: skip
-    return TaggingSearchConfig(**(given | changes))
+    return make_settings(TaggingSearchConfig, given | changes)
 
 
 def run(corpus: str, out: Path, **changes: Any) -> SearchResult:
@@ -122,7 +123,7 @@ def test_the_next_search_takes_layer_and_linear_map(first: Path, corpora: list[s
     accelerator = make_accelerator("cpu", "float32")
     config = settings(corpora[1], after=str(first))
     objective = make_objective(config, accelerator)
-    plain = make_objective(dataclasses.replace(config, after=None), accelerator)
+    plain = make_objective(settings(corpora[1]), accelerator)
     saved = torch.load(first / "checkpoint.pt", weights_only=True)["model"]
     taken = carried(objective)
     assert {"embedding2nn.weight", "rnn.ahead.weight_nodes", "rnn.back.weight_input"} <= taken.keys()
@@ -130,10 +131,10 @@ def test_the_next_search_takes_layer_and_linear_map(first: Path, corpora: list[s
         like = saved[name] if name in taken else dict(plain.module.named_parameters())[name]
         assert torch.equal(weight, like), name
     batch = plain.training_batch(1, 0)
-    with_penalty = make_objective(dataclasses.replace(config, **PENALTIES), accelerator)
+    with_penalty = make_objective(settings(corpora[1], after=str(first), **PENALTIES), accelerator)
     for model in (objective, with_penalty):
         model.module.eval()
-    losses = [model.training_loss(batch[0]).item() for model in (objective, with_penalty)]
+    losses = [training_loss(model, batch.parts[0]).item() for model in (objective, with_penalty)]
     assert losses[0] == losses[1]  # nothing has changed yet
     with torch.no_grad():
         for model in (objective, with_penalty):
@@ -141,7 +142,7 @@ def test_the_next_search_takes_layer_and_linear_map(first: Path, corpora: list[s
             named = dict(model.module.named_parameters())
             named["embedding2nn.weight"][1, 0] += 0.25
             named["embedding2nn.bias"][0] -= 0.125
-    losses = [model.training_loss(batch[0]).item() for model in (objective, with_penalty)]
+    losses = [training_loss(model, batch.parts[0]).item() for model in (objective, with_penalty)]
     plain.module.load_state_dict(plain.module.state_dict() | {name: saved[name] for name in taken})
     theta = [part.detach().clone() for part in (*matrices(plain.supernet), saved["embedding2nn.weight"])]
     changed = [*matrices(with_penalty.supernet), dict(with_penalty.module.named_parameters())["embedding2nn.weight"]]
@@ -256,13 +257,11 @@ def test_figures_of_other_data_are_refused(first: Path, corpora: list[str], tmp_
     stages.append(run(corpora[1], tmp_path / "second", after=str(stages[0])).out)
     test = Path(changed) / "test.txt"
     test.write_text(test.read_text().split("\n\n")[0] + "\n\n")
-    with pytest.raises(
-        FlairNasError, match="first: its corpus has changed since the search|needs at least 2 sentences"
-    ):
+    with pytest.raises(FlairNasError, match="first: its data have changed since the search|needs at least 2 sentences"):
         list(evaluate_stages(stages, "test"))
     dev = Path(changed) / "dev.txt"
     dev.write_text("\n\n".join(dev.read_text().split("\n\n")[:3]) + "\n\n")
-    with pytest.raises(FlairNasError, match="first: its corpus has changed since the search"):
+    with pytest.raises(FlairNasError, match="first: its data have changed since the search"):
         list(evaluate_stages(stages))
 
 
@@ -272,9 +271,9 @@ def test_classes_take_the_linear_map_too(tmp_path: Path) -> None:
         "corpus": texts, "embeddings": ["one-hot"], "hidden_size": 6, "nodes": 2, "batch_size": 4, "epochs": 2,
         "retrain_epochs": 1, "device": "cpu",
     }  # fmt: skip
-    first = search_genotype(ClassificationSearchConfig(**given), tmp_path / "first", progress=False)
+    first = search_genotype(make_settings(ClassificationSearchConfig, given), tmp_path / "first", progress=False)
     saved = torch.load(first.out / "checkpoint.pt", weights_only=True)["model"]
-    config = ClassificationSearchConfig(**given, after=str(first.out), **PENALTIES)
+    config = make_settings(ClassificationSearchConfig, {**given, "after": str(first.out), **PENALTIES})
     objective = make_objective(config, make_accelerator("cpu", "float32"))
     name = "words_word_reprojection_map.weight"
     assert torch.equal(dict(objective.module.named_parameters())[name], saved[name])
@@ -282,10 +281,10 @@ def test_classes_take_the_linear_map_too(tmp_path: Path) -> None:
 
 def test_another_objective_has_the_penalties(corpora: list[str]) -> None:
     config, accelerator = settings(corpora[0], sparsity=10.0), make_accelerator("cpu", "float32")
-    plain = make_objective(dataclasses.replace(config, sparsity=0.0), accelerator)
+    plain = make_objective(settings(corpora[0]), accelerator)
     passed = make_objective(config, accelerator, make=lambda _: make_objective(settings(corpora[0]), accelerator))
     losses = []
     for objective in (plain, passed):
         objective.module.eval()
-        losses.append(objective.training_loss(objective.training_batch(1, 0)[0]).item())
+        losses.append(training_loss(objective, objective.training_batch(1, 0).parts[0]).item())
     assert losses[1] > losses[0] + 10

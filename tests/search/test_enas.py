@@ -14,7 +14,7 @@ from small_search import NO_DROPOUT, patched, run_whole, small, strategy_of, wri
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.search.strategies.enas import Controller
+from flair_nas.search.controller import Controller
 
 SCORES = json.loads((Path(__file__).parent / "enas_scores.json").read_text(encoding="utf-8"))
 """From the sampler of enas_lm (google-research), run in TensorFlow 2.21 in float64 with these cells and `weights`."""
@@ -115,35 +115,36 @@ def test_the_controller_learns_what_is_rewarded(text: Path) -> None:
     before = share()
     with patched(strategy, "_loss", loss):
         for number in range(60):
-            strategy._learn(1, number)
+            strategy.learn(1, number)
     assert before < 0.4 and share() > 0.6
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.01])
 def test_the_controller_learns_once_an_epoch(rate: float, text: Path) -> None:
     strategy = search_on(text, controller_learning_rate=rate)
-    before = [weight.clone() for weight in strategy.controller.parameters()]
-    steps = strategy.steps(1)
+    before = [weight.clone() for weight in strategy.controller.controller.parameters()]
+    steps = strategy.objective.steps(1)
     for step in range(steps):
-        assert all(map(torch.equal, before, strategy.controller.parameters()))
+        assert all(map(torch.equal, before, strategy.controller.controller.parameters()))
         weight = strategy.supernet.weight_input
         old = weight.detach().clone()
         strategy.step(1, step)
         assert not torch.equal(old, weight)
-    moved = not all(map(torch.equal, before, strategy.controller.parameters()))
+    moved = not all(map(torch.equal, before, strategy.controller.controller.parameters()))
     assert moved == (rate > 0)
-    figures = strategy.figures()
+    figures = strategy.end_epoch()
     assert figures["reward"] == pytest.approx(1, abs=0.2) and 0 < figures["spread"] <= 1
     assert 1 <= figures["different_cells"] <= 6
     run_whole(strategy)
-    assert strategy.mean_reward != 1
+    assert strategy.controller.mean_reward != 1
     for moved, spread, words in (
         (0.0, 0.9, "untrained, which prefers chains"),
         (1.0, 0.9, ""),
         (1.0, 0.01, "the same"),
     ):
         strategy.last |= {"moved": moved, "spread": spread}
-        assert ("controller" in strategy.verdict([])) == bool(words) and words in strategy.verdict([])
+        verdict = strategy.description.verdict([])
+        assert ("controller" in verdict) == bool(words) and words in verdict
 
 
 def test_candidates_are_different_and_the_best_wins(text: Path) -> None:
@@ -156,7 +157,7 @@ def test_candidates_are_different_and_the_best_wins(text: Path) -> None:
 
 def test_a_controller_that_draws_one_cell_has_one_candidate(text: Path) -> None:
     strategy = search_on(text, samples=5)
-    cell = strategy.controller.likeliest()
+    cell = strategy.controller.controller.likeliest()
     with patched(strategy, "draw", lambda: cell):
         run_whole(strategy)
     assert strategy.drawn == [cell] and strategy.genotype() == cell
@@ -165,20 +166,20 @@ def test_a_controller_that_draws_one_cell_has_one_candidate(text: Path) -> None:
 def test_one_exploding_loss_does_not_set_the_scale(text: Path) -> None:
     strategy, losses = search_on(text), [5.0, 8000.0, 5.2]
     with patched(strategy, "_loss", lambda genotype, epoch, place: losses[place]):
-        rewards = [reward for _, reward in strategy._learn(1, 0)]
+        _, rewards = strategy.learn(1, 0)
     assert sum(rewards) == pytest.approx(3, abs=1e-3) and rewards[1] == pytest.approx(0, abs=1e-3)
 
 
 def test_cells_without_a_finite_loss_have_no_reward(text: Path, caplog: pytest.LogCaptureFixture) -> None:
     strategy, losses = search_on(text), [1.0, math.nan, 2.0]
     with patched(strategy, "_loss", lambda genotype, epoch, place: losses[place]):
-        drawn = strategy._learn(1, 0)
-        assert drawn[1][1] == pytest.approx(0, abs=1e-4)
-        assert 0.1 < drawn[2][1] < drawn[0][1]
+        _, rewards = strategy.learn(1, 0)
+        assert rewards[1] == pytest.approx(0, abs=1e-4)
+        assert 0.1 < rewards[2] < rewards[0]
         assert "1 of 3 cells without a finite loss have no reward" in caplog.text
         losses[:] = [math.inf] * 3
         with pytest.raises(NotFiniteError, match="none of the 3 cells"):
-            strategy._learn(2, 0)
+            strategy.learn(2, 0)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +188,9 @@ def test_cells_without_a_finite_loss_have_no_reward(text: Path, caplog: pytest.L
         ({"strategy": "gradient", "controller_steps": 3}, "controller_steps belongs to strategy enas, not gradient"),
         ({"strategy": "enas", "learn": "joint", "history": 2}, "learn must be intra"),
         ({"strategy": "enas", "edges_per_node": 2}, "edges_per_node must be 1"),
-        ({"strategy": "enas", "samples": 0}, "samples must be at least 1"),
+        ({"strategy": "enas", "samples": 0}, "samples must be a whole number from 1"),
         ({"strategy": "enas", "fixed": "relu0-tanh1/state=tanh/input=tanh"}, "fixed must be left out"),
-        ({"strategy": "enas", "order": 2}, "order 2 belongs to strategy gradient"),
+        ({"strategy": "enas", "order": 2}, "order belongs to strategy gradient"),
         ({"strategy": "enas", "controller_draws": 0}, "controller_draws must be"),
     ],
 )

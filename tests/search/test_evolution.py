@@ -15,7 +15,7 @@ from small_search import JOINT, KINDS, NO_DROPOUT, patched, run_whole, small, st
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, mutate, neighbours, random_genotype
-from flair_nas.search.population import Member, Population
+from flair_nas.search.strategies.evolution import EvolutionSettings, Member, Population
 
 SEQUENCES = json.loads((Path(__file__).parent / "evolution_sequences.json").read_text(encoding="utf-8"))
 """What the notebooks in google-research/evolution do with seed 0, and tables of accuracies in place of training."""
@@ -27,7 +27,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def search_on(text: Path, **settings: Any) -> Any:
-    config = small(text, **{"samples": 100, "sample_segments": 10, "child_steps": [2], **NO_DROPOUT, **settings})
+    config = small(text, **{"child_steps": [2], **NO_DROPOUT, **settings})
     return strategy_of(config)
 
 
@@ -79,8 +79,16 @@ def test_a_cell_without_nodes_has_no_neighbour() -> None:
 # --- the loop ---
 
 
+def population_of(size: int, tournament: int, stages: int, hurdle_every: int) -> Population:
+    """A population that removes the worst, with hurdles."""
+    settings = EvolutionSettings(
+        population=size, tournament=tournament, removal="worst", child_steps=[1] * stages, hurdle_every=hurdle_every
+    )
+    return Population(settings)
+
+
 def test_regularized_evolution_goes_the_way_of_the_authors_notebook() -> None:
-    draw, population = random.Random(0), Population(20, 5)
+    draw, population = random.Random(0), Population(EvolutionSettings(population=20, tournament=5))
     found = []
     for number in range(20 + len(SEQUENCES["regularized"])):
         parent = population.choose_parent(draw) if population.full else None
@@ -92,7 +100,7 @@ def test_regularized_evolution_goes_the_way_of_the_authors_notebook() -> None:
 
 def test_hurdles_go_the_way_of_the_authors_notebook() -> None:
     """Its hurdle comes after 22 children; the mean is the only number that is computed."""
-    draw, population = random.Random(0), Population(20, 5, "worst", stages=2, hurdle_every=22)
+    draw, population = random.Random(0), population_of(20, 5, stages=2, hurdle_every=22)
     found = []
     for number in range(20 + len(SEQUENCES["hurdles"])):
         parent = population.choose_parent(draw) if population.full else None
@@ -107,7 +115,7 @@ def test_hurdles_go_the_way_of_the_authors_notebook() -> None:
 
 
 def test_later_hurdles_are_of_those_that_were_trained_most() -> None:
-    population, draw = Population(4, 2, "worst", stages=3, hurdle_every=4), random.Random(1)
+    population, draw = population_of(4, 2, stages=3, hurdle_every=4), random.Random(1)
     for number, cost in enumerate((5.0, 4.0, math.inf, 3.0)):
         population.add(Member(number, cost), draw)
     assert population.hurdles == [4.0]  # the failed one does not count
@@ -138,7 +146,7 @@ def test_children_are_neighbours_and_begin_alike(text: Path) -> None:
         alone.begin(child)
         for step in range(2):
             alone.train(0, step)
-        scores[number] = alone.score()
+        scores[number] = alone.score(0)
         assert scores[number] == strategy.scores[number], number
     best = min(strategy.scores, key=lambda number: strategy.scores[number])
     assert strategy.genotype() == strategy.children[best]
@@ -161,7 +169,7 @@ def test_a_child_trains_on_while_it_clears_the_hurdles(text: Path) -> None:
     for member in strategy.population.members:
         assert trained[member.number] == (1, 3)[member.stage - 1]
         assert member.stage == 2 or member.cost >= hurdle or member.number < 2
-    figures = strategy.figures()
+    figures = strategy.end_epoch()
     assert figures["hurdles"] == [hurdle] and 1 <= figures["mean_stage"] <= 2
 
 
@@ -186,8 +194,8 @@ def test_local_search_tries_the_neighbours_of_the_best(text: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["local-search", "hurdles with gates", "halving", "random-independent"])
 def test_the_rate_falls_within_each_training(kind: str, text: Path) -> None:
-    settings = {"child_steps": [], "samples": 3, **KINDS[kind]}
-    strategy = search_on(text, **settings, schedule="cosine", vary_length=False, epochs=4)
+    settings = {**KINDS[kind], **NO_DROPOUT, "schedule": "cosine", "vary_length": False, "epochs": 4}
+    strategy = strategy_of(small(text, **settings))
     rates: dict[int, list[float]] = {}
     train = strategy.train
 
@@ -244,14 +252,17 @@ def test_a_search_of_which_all_children_fail_says_so(text: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"child_steps": [], "strategy": "evolution"}, "needs child_steps"),
+        ({"child_steps": [], "strategy": "evolution"}, "child_steps, the training steps of a child, must be set"),
         ({"child_steps": [0], "strategy": "evolution"}, "child_steps"),
         ({"child_steps": [2], "strategy": "gradient"}, "child_steps belongs to strategy evolution and local-search"),
         ({"strategy": "evolution", "population": 4, "tournament": 5}, "tournament 5 is larger than population 4"),
         ({"strategy": "evolution", "removal": "worst", "tournament": 1}, "removal worst needs a tournament"),
         ({"strategy": "evolution", "child_steps": [1, 2]}, "several child_steps need hurdle_every"),
         ({"strategy": "evolution", "hurdle_every": 3}, "hurdle_every needs at least two child_steps"),
-        ({"strategy": "evolution", "samples": 4}, "samples belongs to random strategies"),
+        (
+            {"strategy": "evolution", "samples": 4},
+            "samples belongs to strategy random-shared, random-independent and enas",
+        ),
         ({"strategy": "evolution", "candidates": ["relu0"]}, "not of this space"),
         ({"strategy": "local-search", "population": 4}, "population belongs to strategy evolution"),
         ({"strategy": "local-search", "child_steps": [1, 2]}, "child_steps must be one number"),
@@ -259,7 +270,7 @@ def test_a_search_of_which_all_children_fail_says_so(text: Path) -> None:
     ],
 )
 def test_settings_that_contradict_each_other(settings: dict[str, Any], words: str, text: Path) -> None:
-    settings = {"samples": 100, "sample_segments": 10, "child_steps": [2], **settings}
+    settings = {"child_steps": [2], **settings}
     if "learn" in settings:
         settings |= {"learn": "inter", "fixed": "relu0-tanh1"}
     with pytest.raises(FlairNasError, match=words):

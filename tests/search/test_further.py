@@ -17,23 +17,23 @@ from typing import Any
 import parity
 import pytest
 import yaml
-from small_search import NO_DROPOUT, SMALL, patched
+from small_search import NO_DROPOUT, SMALL, patched, with_samples
 
 from flair_nas.library.named import load_genotype
 from flair_nas.runs.metric import Evaluation
-from flair_nas.search.build import make_objective
+from flair_nas.search.build import make_objective, make_strategy
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.estimate import estimate_search
 from flair_nas.search.processes import make_accelerator
-from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies.candidates import draw
 from flair_nas.search.trainer import SearchResult, search_genotype
+from flair_nas.settings.fields import make_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def small(**changes: Any) -> SearchConfig:
-    return SearchConfig(**{**SMALL, "batch_size": 8, **changes})
+    return make_settings(SearchConfig, with_samples({**SMALL, "batch_size": 8}, changes))
 
 
 def run(out: Path, *, progress: bool = False, **settings: Any) -> SearchResult:
@@ -67,7 +67,7 @@ def test_history_genotype_picture_and_lines_name_the_measure(tmp_path: Path, cap
     assert genotype.origin["corpus"] == "made-up bits, 280 of them"
     pattern = r"epoch 12 of 12: train loss \d\.\d{3}, valid F1 \d+\.\d\d, MAD intra 0\.\d+, \d+ s, \d+ s left; "
     assert re.match(pattern, caplog.messages[-1]) and f"valid F1 {history[-1]['dev_f1']:.2f}," in caplog.messages[-1]
-    assert "valid F1 of the supernet" in (tmp_path / "run" / "progress.svg").read_text()
+    assert "F1 on dev" in (tmp_path / "run" / "progress.svg").read_text()
     assert "perplexity" not in written(tmp_path / "run") + caplog.text
 
 
@@ -107,12 +107,12 @@ def test_random_search_picks_the_highest_figure_whatever_the_losses_are(tmp_path
         config, make_accelerator("cpu", "float32"),
         make=lambda accelerator: parity.build(config, parity.read(config), accelerator),
     )  # fmt: skip
-    strategy = strategy_class(config.strategy)(objective, config, None)
+    strategy = make_strategy(objective, config, None)
     with patched(objective, "evaluate", Scripted((0.1, 40.0), (0.3, 80.0), (0.2, math.nan))):
         strategy.finish(False)
     scores: dict[int, float] = strategy.scores  # type: ignore[attr-defined]
     best = list(scores)[1]  # in the order in which they were evaluated
-    assert strategy.figures() == {"candidates": 3, "best_f1": 80.0}
+    assert strategy.end_epoch() == {"candidates": 3, "best_f1": 80.0}
     assert strategy.genotype() == draw(config, best)
 
 
@@ -130,54 +130,55 @@ def test_a_figure_that_is_no_number_is_null_and_ends_nothing(tmp_path: Path, cap
 CLIMBING = '''
 """Keeps a random cell, and takes the next one where that has the smaller loss on a batch."""
 
+from dataclasses import dataclass
+
 from flair_nas.genotype import random_genotype
-from flair_nas.search.bilevel import ModelOptimizer
-from flair_nas.search.protocols import StepFigures, Strategy
+from flair_nas.search.protocols import Description, StepFigures, Strategy
+from flair_nas.search.settings import StrategySettings
+from flair_nas.settings.fields import setting
+
+
+@dataclass
+class ClimbingSettings(StrategySettings):
+    """Settings of climbing."""
+
+    stride: int = setting(1, "numbers between two cells", low=1)
+
+    def problems(self, config):
+        return ["strategy climbing climbs in cells: learn must be intra"] if config.learn != "intra" else []
+
+    def extendable(self, config):
+        return False
+
+    def method(self, config):
+        return f"climbing by {self.stride}, seed {config.seed}"
 
 
 class Climbing(Strategy):
-    bears_nan = True
-    finishing = "climbing down"
+    settings = ClimbingSettings
 
-    def __init__(self, objective, config, reduce):
-        self.objective, self.config = objective, config
+    def __init__(self, objective, config, settings, reduce):
+        from flair_nas.search.bilevel import ModelOptimizer
+
+        self.objective, self.config, self.stride = objective, config, settings.stride
         self.model_optimizer = ModelOptimizer(objective, config, reduce)
+        self.description = Description()
+        self.description.bears_nan, self.description.finishing = True, "climbing down"
         self.number, self.best, self.drawn = 0, float("inf"), 0
-
-    @staticmethod
-    def contradictions(config):
-        return [f"strategy {config.strategy} climbs in cells: learn must be intra"] if config.learn != "intra" else []
-
-    @staticmethod
-    def extendable(config):
-        return False
-
-    @staticmethod
-    def method(config):
-        return f"climbing, seed {config.seed}"
 
     def cell(self, number):
         return random_genotype(number, self.config.nodes)
 
-    def steps(self, epoch):
-        return self.objective.steps(epoch)
-
     def step(self, epoch, step):
-        self.drawn += 1
+        self.drawn += self.stride
         self.objective.supernet.choose(self.cell(self.drawn))
         loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
         if loss < self.best:
             self.number, self.best = self.drawn, loss
         return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
-    def figures(self):
+    def end_epoch(self):
         return {"best_cell": self.number}
-
-    def converged(self):
-        return False
-
-    def finish(self, progress):
-        pass
 
     def genotype(self):
         return self.cell(self.number)
@@ -199,12 +200,14 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "resources").symlink_to(ROOT / "resources")
     (package / "search" / "strategies" / "climbing.py").write_text(CLIMBING)
     shutil.copy(parity.__file__, package / "search" / "objectives" / "parity.py")
-    config = package / "search" / "registry.py"
-    text = config.read_text()
-    for table, line in (("STRATEGIES", '"climbing": "climbing:Climbing",'), ("OBJECTIVES", '"parity": "parity",')):
+    for name, table, line in (
+        ("registry", "STRATEGIES", '"climbing": "climbing:Climbing",'),
+        ("tasks", "TASKS", '"parity": ("parity", "config:SearchConfig"),'),
+    ):
+        text = (package / "search" / f"{name}.py").read_text()
         assert text.count(f"{table} = {{\n") == 1
-        text = text.replace(f"{table} = {{\n", f"{table} = {{\n    {line}\n")
-    config.write_text(text)
+        changed = text.replace(f"{table} = {{\n", f"{table} = {{\n    {line}\n")
+        (package / "search" / f"{name}.py").write_text(changed)
     yield folder
 
 
@@ -220,7 +223,8 @@ FLAGS = "--objective parity --strategy climbing --hidden-size 6 --nodes 2 --batc
 @pytest.mark.slow
 def test_help_knows_them_and_a_contradiction_is_named_with_all_others(extended: Path) -> None:
     shown = command(extended, "--help").stdout
-    assert "search strategy: climbing, gradient," in shown and "parity, text" in shown
+    assert "search strategy: climbing, gradient," in shown and "objective parity or text:" in shown
+    assert "strategy climbing:\n  --stride N  " in shown
     refused = command(
         extended, *FLAGS.split(), *["--learn", "joint", "--batch-size", "9", "--parts", "2", "--out", "run"]
     )
@@ -232,7 +236,7 @@ def test_help_knows_them_and_a_contradiction_is_named_with_all_others(extended: 
 
 @pytest.mark.slow
 def test_a_search_with_both(extended: Path) -> None:
-    done = command(extended, *FLAGS.split(), "--epochs", 2, "--out", "run")
+    done = command(extended, *FLAGS.split(), "--stride", 2, "--epochs", 2, "--out", "run")
     assert done.returncode == 0, done.stderr
     assert re.search(r"epoch 2 of 2: train loss \d\.\d{3}, valid F1 \d+\.\d\d, \d+ s, ", done.stderr)
     assert re.search(r"epochs: 2, \d+ s; the supernet's valid F1 is \d+\.\d\d\n", done.stdout)
@@ -242,6 +246,6 @@ def test_a_search_with_both(extended: Path) -> None:
     settings = yaml.safe_load((out / "config.yaml").read_text())
     assert (settings["objective"], settings["strategy"]) == ("parity", "climbing")
     genotype = load_genotype(out / "genotype.json")
-    assert genotype.origin["method"] == "climbing, seed 1" and genotype.one_line() == done.stdout.splitlines()[0]
+    assert genotype.origin["method"] == "climbing by 2, seed 1" and genotype.one_line() == done.stdout.splitlines()[0]
     longer = command(extended, "--resume", "run", "--epochs", 3)  # as the strategy declares
     assert longer.returncode == 2 and "epochs was 2 and is now 3" in longer.stderr

@@ -14,9 +14,10 @@ import torch
 from small_search import KINDS, objective_of, small, write_text
 
 from flair_nas.cli import main
+from flair_nas.cli.search import small_presets
 from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import F1, PERPLEXITY, Guess
-from flair_nas.search.config import SearchConfig, small_presets
+from flair_nas.search.config import SearchConfig
 from flair_nas.search.health import (
     EPOCHS,
     explain_failure,
@@ -267,7 +268,7 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
     assert "--min-steps" not in objective(1).derived
 
 
-def test_small_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
+def testsmall_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
     names = small_presets()
     assert len(names) == 14
     for name in [*names, "i-darts-ptb"]:

@@ -18,9 +18,9 @@ from torch import Tensor
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.language_model.text.corpus import load_text
-from flair_nas.search.bilevel import mean_gradients
-from flair_nas.search.build import build_supernet
+from flair_nas.search.bilevel import architecture_weights, mean_gradients, model_weights
 from flair_nas.search.objectives.text import TextObjective
+from flair_nas.search.supernets import build_supernet
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_lengths_depend_on_seed_and_epoch_alone(text: Path) -> None:
     objective = objective_of(small(text, seed=3))
 
     def lengths(other: TextObjective, epoch: int) -> list[int]:
-        return [len(other.training_batch(epoch, step)[0].tokens) for step in range(other.steps(epoch))]
+        return [len(other.training_batch(epoch, step).parts[0].tokens) for step in range(other.steps(epoch))]
 
     expected = {epoch: lengths(objective, epoch) for epoch in (1, 2, 3)}
     torch.manual_seed(99)
@@ -66,7 +66,7 @@ def test_lengths_depend_on_seed_and_epoch_alone(text: Path) -> None:
 def test_an_epoch_reads_the_whole_text_once(text: Path) -> None:
     objective = objective_of(small(text))
     ids = torch.from_numpy(np.array(load_text(str(text)).train, dtype=np.int64)).view(4, 135).t()
-    batches = [objective.training_batch(1, step) for step in range(objective.steps(1))]
+    batches = [objective.training_batch(1, step).parts for step in range(objective.steps(1))]
     assert torch.equal(torch.cat([part.tokens for (part,) in batches]), ids[:-1])
     assert torch.equal(torch.cat([part.targets for (part,) in batches]), ids[1:])
     assert [part.first for (part,) in batches] == [True] + [False] * (len(batches) - 1)
@@ -75,16 +75,16 @@ def test_an_epoch_reads_the_whole_text_once(text: Path) -> None:
 def test_a_short_segment_has_a_small_learning_rate(text: Path) -> None:
     objective = objective_of(small(text))
     for step in range(objective.steps(1)):
-        (batch,) = objective.training_batch(1, step)
-        assert batch.scale == len(batch.tokens) / 12
+        batch = objective.training_batch(1, step)
+        assert batch.scale == len(batch.parts[0].tokens) / 12
     fixed = like(objective, text)
-    assert {fixed.training_batch(1, step)[0].scale for step in range(fixed.steps(1))} == {1.0}
+    assert {fixed.training_batch(1, step).scale for step in range(fixed.steps(1))} == {1.0}
 
 
 def test_validation_goes_round_in_a_cycle(text: Path) -> None:
     objective = objective_of(small(text))
     ids = torch.from_numpy(np.array(load_text(str(text)).valid, dtype=np.int64)).view(4, 30).t()
-    batches = [objective.validation_batch(1, step)[0] for step in range(7)]
+    batches = [objective.validation_batch(1, step).parts[0] for step in range(7)]
     assert [len(batch.tokens) for batch in batches] == [12, 12, 5, 12, 12, 5, 12]
     assert [batch.first for batch in batches] == [True, False, False] * 2 + [True]
     assert torch.equal(torch.cat([batch.tokens for batch in batches[:3]]), ids[:-1])
@@ -103,7 +103,7 @@ def test_states_are_carried_over_segments(kind: str, stream: str, text: Path) ->
     loss = objective.training_loss if stream == "training" else objective.validation_loss
     batch_of = objective.training_batch if stream == "training" else objective.validation_batch
     steps = 6 if stream == "training" else 3
-    batches = [batch_of(1, step)[0] for step in range(steps)]
+    batches = [batch_of(1, step).parts[0] for step in range(steps)]
     with torch.no_grad():
         losses = [float(loss(batch, keep_state=True)) for batch in batches]
         tokens, targets = (torch.cat([batch[number] for batch in batches]) for number in (0, 1))
@@ -122,11 +122,11 @@ def test_states_are_carried_over_segments(kind: str, stream: str, text: Path) ->
 def test_streams_have_states_of_their_own(text: Path) -> None:
     objective = objective_of(small(text, parts=2))
     objective.module.eval()
-    first, second = objective.training_batch(1, 0)
+    first, second = objective.training_batch(1, 0).parts
     with torch.no_grad():
         objective.training_loss(first, keep_state=True)
         objective.training_loss(second, keep_state=True)
-        objective.validation_loss(objective.validation_batch(1, 0)[0], keep_state=True)
+        objective.validation_loss(objective.validation_batch(1, 0).parts[0], keep_state=True)
     states = objective.states
     assert set(states) == {("train", 0), ("train", 1), ("valid", 0)}
     assert not torch.equal(states["train", 0], states["train", 1])
@@ -141,14 +141,14 @@ def test_parts_give_the_gradient_of_the_whole(parts: int, text: Path) -> None:
     config = small(text, batch_size=8, **NO_DROPOUT, **JOINT)
     one = objective_of(config, double=True, batch_norm=False)
     more = like(one, text, parts=parts, vary_length=True, seed=config.seed)
-    wanted = [*one.model_parameters(), *one.architecture_parameters()]
+    wanted = [*model_weights(one), *architecture_weights(one)]
     for step in (0, 1):  # the second with carried states
         for name in ("training", "validation"):
             found = [
                 mean_gradients(
                     objective,
                     getattr(objective, f"{name}_loss"),
-                    getattr(objective, f"{name}_batch")(1, step),
+                    getattr(objective, f"{name}_batch")(1, step).parts,
                     wanted,
                     keep_state=True,
                 )
@@ -156,15 +156,15 @@ def test_parts_give_the_gradient_of_the_whole(parts: int, text: Path) -> None:
             ]
             assert found[0][0] == pytest.approx(found[1][0], rel=1e-12)
             torch.testing.assert_close(flat(found[0][1]), flat(found[1][1]), rtol=1e-9, atol=1e-14)
-    assert len(more.training_batch(1, 0)) == parts
+    assert len(more.training_batch(1, 0).parts) == parts
 
 
 def test_processes_share_the_columns(text: Path) -> None:
     objective = objective_of(small(text, batch_size=8))
     shares = [like(objective, text, parts=2, rank=rank, processes=2, vary_length=True, seed=1) for rank in (0, 1)]
     for name in ("training_batch", "validation_batch"):
-        (whole,) = getattr(objective, name)(1, 1)
-        columns = [part.tokens for share in shares for part in getattr(share, name)(1, 1)]
+        (whole,) = getattr(objective, name)(1, 1).parts
+        columns = [part.tokens for share in shares for part in getattr(share, name)(1, 1).parts]
         assert torch.equal(torch.cat(columns, dim=1), whole.tokens)
 
 
@@ -174,7 +174,7 @@ def test_processes_share_the_columns(text: Path) -> None:
 def test_slowness_belongs_to_training_alone(text: Path) -> None:
     objective = objective_of(small(text, slowness=0.5), double=True)
     objective.module.eval()
-    (batch,) = objective.training_batch(1, 0)
+    (batch,) = objective.training_batch(1, 0).parts
     _, raw, _ = objective.model(batch.tokens)
     penalty = 0.5 * float((raw[1:] - raw[:-1]).detach().square().mean())
     assert penalty > 0
@@ -185,7 +185,7 @@ def test_slowness_belongs_to_training_alone(text: Path) -> None:
 @pytest.mark.parametrize("kind", ["first", "joint", "inter", "fixed gates"])
 def test_each_parameter_is_a_model_or_an_architecture_weight(kind: str, text: Path) -> None:
     objective = objective_of(small(text, **KINDS[kind]))
-    architecture, weights = objective.architecture_parameters(), objective.model_parameters()
+    architecture, weights = architecture_weights(objective), model_weights(objective)
     assert sorted(map(id, [*architecture, *weights])) == sorted(map(id, objective.module.parameters()))
     names = {id(parameter): name for name, parameter in objective.module.named_parameters()}
     assert {"arch" in names[id(parameter)].rpartition(".")[2] for parameter in architecture} == {True}
@@ -194,14 +194,14 @@ def test_each_parameter_is_a_model_or_an_architecture_weight(kind: str, text: Pa
 
 def test_evaluation_is_of_the_whole_valid_part(text: Path) -> None:
     objective = objective_of(small(text))
-    before = [buffer.clone() for buffer in objective.buffers()]
+    before = [buffer.clone() for buffer in objective.module.buffers()]
     random = torch.get_rng_state()
     found = objective.evaluate()
     assert objective.module.training
     assert torch.equal(torch.get_rng_state(), random)
-    assert all(map(torch.equal, objective.buffers(), before))
+    assert all(map(torch.equal, objective.module.buffers(), before))
     assert found == objective.evaluate()
-    loss, perplexity = found
+    loss, perplexity = found.loss, found.value
     assert perplexity == pytest.approx(math.exp(loss))
     valid = load_text(str(text)).valid
     with objective.supernet.batch_statistics():
@@ -219,9 +219,9 @@ def test_evaluation_in_bfloat16_comes_close(text: Path) -> None:
 @pytest.mark.usefixtures("bfloat16")
 def test_autocast_takes_losses_only(text: Path) -> None:
     objective = objective_of(small(text, precision="bfloat16"))
-    loss = objective.training_loss(objective.training_batch(1, 0)[0], keep_state=True)
+    loss = objective.training_loss(objective.training_batch(1, 0).parts[0], keep_state=True)
     assert loss.dtype == torch.float32
-    gradients: list[Tensor] = list(torch.autograd.grad(loss, objective.model_parameters(), allow_unused=True))
+    gradients: list[Tensor] = list(torch.autograd.grad(loss, model_weights(objective), allow_unused=True))
     assert {gradient.dtype for gradient in gradients if gradient is not None} == {torch.float32}
 
 

@@ -10,8 +10,10 @@ import pytest
 import torch
 from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, small, write_text
 
-from flair_nas.genotype import OPERATIONS
-from flair_nas.search.bilevel import ModelOptimizer
+from flair_nas.genotype import OPERATIONS, Genotype
+from flair_nas.search.bilevel import ModelOptimizer, architecture_weights
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.perturbation import decide, select_by_perturbation
 from flair_nas.supernet import derive
 from flair_nas.supernet.relaxation import Sampler, relax, softmax_groups
@@ -61,6 +63,14 @@ def test_a_loss_that_is_no_number_means_that_it_was_needed() -> None:
     assert relax(arch, "darts")[0, IDENTITY] == 1
 
 
+def select(objective: TextObjective, config: SearchConfig) -> tuple[Genotype, list[float]]:
+    own: Any = config.strategy
+    optimizer = ModelOptimizer(objective, config, None)
+    return select_by_perturbation(
+        optimizer, avoid_first=own.avoid_first, steps=own.selection_steps, segments=own.sample_segments, progress=False
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["first", "second", "joint", "inter", "fixed gates"])
 def test_a_search_is_decided_and_the_model_stays_as_it_was(kind: str, text: Path) -> None:
@@ -69,7 +79,7 @@ def test_a_search_is_decided_and_the_model_stays_as_it_was(kind: str, text: Path
     for _ in range(2):
         objective = objective_of(config)
         before = {name: value.clone() for name, value in objective.module.state_dict().items()}
-        found.append(select_by_perturbation(objective, config, ModelOptimizer(objective, config, None), None, False)[0])
+        found.append(select(objective, config)[0])
         for name, value in objective.module.state_dict().items():
             assert torch.equal(value, before[name]), name
         assert objective.module.training
@@ -86,7 +96,7 @@ def test_nothing_is_kept_that_was_not_decided(edges_per_node: int, relaxation: s
     settings = {"nodes": 4, "relaxation": relaxation, "edges_per_node": edges_per_node, "avoid_first": True}
     config = small(text, selection="perturbation", selection_steps=0, **settings)
     objective = objective_of(config)
-    found, _ = select_by_perturbation(objective, config, ModelOptimizer(objective, config, None), None, False)
+    found, _ = select(objective, config)
     for number, edges in enumerate(found.nodes, start=1):
         tails = [edge.tail for edge in edges]
         assert len(set(tails)) == len(tails) == min(edges_per_node, max(1, number - 1))
@@ -148,7 +158,7 @@ def test_a_straight_through_pass_runs_one_discrete_cell(settings: dict[str, Any]
     """In training, without batch normalisation, it is the layer of what was drawn, and another one each time."""
     config = small(text, sampling="straight-through", relaxation="darts", **settings, **NO_DROPOUT)
     objective = objective_of(config, double=True, batch_norm=False)
-    supernet, batch = objective.supernet, objective.training_batch(1, 0)[0]
+    supernet, batch = objective.supernet, objective.training_batch(1, 0).parts[0]
     supernet.sampler.temperature, supernet.sampler.straight_through = 1.0, True
     losses = [float(objective.training_loss(batch)) for _ in range(5)]
     assert len(set(losses)) > 1
@@ -157,7 +167,7 @@ def test_a_straight_through_pass_runs_one_discrete_cell(settings: dict[str, Any]
     drawn = {
         name: 1e6 * supernet.sampler.sample(p, "darts") for name, p in supernet.named_parameters() if "arch" in name
     }
-    gradients = torch.autograd.grad(loss, objective.architecture_parameters())
+    gradients = torch.autograd.grad(loss, architecture_weights(objective))
     assert flat(gradients).abs().sum() > 0
     with torch.no_grad():
         for name, parameter in supernet.named_parameters():

@@ -31,7 +31,7 @@ from small_search import (
 from flair_nas import cli
 from flair_nas.errors import FlairNasError
 from flair_nas.search import trainer
-from flair_nas.search.bilevel import ModelOptimizer, first_order, mean_gradients, second_order
+from flair_nas.search.bilevel import ModelOptimizer, first_order, mean_gradients, model_weights, second_order
 from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.strategies.gradient import GradientStrategy
@@ -101,11 +101,11 @@ def gradients_of(text: Path, batch_norm: bool) -> Gradients:
     objective.module.double().train()
     reduce = make_reduce(accelerator)
     weights, training, validation = (
-        objective.model_parameters(),
+        model_weights(objective),
         objective.training_batch(1, 0),
         objective.validation_batch(1, 0),
     )
-    loss, of_weights = mean_gradients(objective, objective.training_loss, training, weights, reduce=reduce)
+    loss, of_weights = mean_gradients(objective, objective.training_loss, training.parts, weights, reduce=reduce)
     first_loss, first = first_order(objective, validation, reduce=reduce)
     second_loss, second = second_order(
         objective, training, validation, learning_rate=0.5, weight_decay=0.1, clip=0.25, reduce=reduce
@@ -132,8 +132,8 @@ def test_averaged_gradients_are_those_of_one_process(text: Path, tmp_path: Path)
     # so that two processes are what one is that computes its batch in two parts
     config = small(text, **NO_DROPOUT, history=2, learn="joint", parts=2)
     objective = objective_of(config, double=True)
-    batch = objective.training_batch(1, 0)
-    _, in_parts = mean_gradients(objective, objective.training_loss, batch, objective.model_parameters())
+    batch = objective.training_batch(1, 0).parts
+    _, in_parts = mean_gradients(objective, objective.training_loss, batch, model_weights(objective))
     torch.testing.assert_close(left[1]["weights"], flat(in_parts), rtol=1e-9, atol=1e-12)
 
 

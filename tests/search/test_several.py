@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_search import Stop, assert_same_runs, flat, interrupt, write_text
+from small_search import Stop, assert_same_runs, flat, interrupt, with_samples, write_text
 from small_tagging import write_corpus
 
 from flair_nas import load_genotype
@@ -20,13 +20,15 @@ from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Guess
 from flair_nas.runs.run import RunStopped
-from flair_nas.search.bilevel import first_order
+from flair_nas.search.bilevel import architecture_weights, first_order, model_weights
 from flair_nas.search.objectives.flair_model import FlairObjective
 from flair_nas.search.objectives.several import SeveralObjective, build, read
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.processes import make_accelerator
+from flair_nas.search.protocols import Batch
 from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.search.trainer import SearchResult, search_genotype
+from flair_nas.settings.fields import make_settings
 
 pytestmark = pytest.mark.usefixtures("columns_without_pictures")
 
@@ -34,14 +36,14 @@ TEXT: dict[str, Any] = {"objective": "text", "batch_size": 4, "bptt": 12, "learn
 TAGS: dict[str, Any] = {
     "objective": "tagging", "embeddings": ["one-hot", "char"], "batch_size": 4, "learning_rate": 0.5, "clip": 1.0,
 }  # fmt: skip
-SMALL: dict[str, Any] = {"hidden_size": 6, "nodes": 2, "epochs": 2, "device": "cpu", "samples": 3, "sample_segments": 2}
+SMALL: dict[str, Any] = {"hidden_size": 6, "nodes": 2, "epochs": 2, "device": "cpu"}
 STRATEGIES: dict[str, dict[str, Any]] = {
     "gradient": {},
     "second order": {"order": 2},
     "perturbation": {"sampling": "straight-through", "selection": "perturbation", "selection_steps": 1},
     "joint": {"learn": "joint", "history": 2, "phase_steps": 3},
     "random-shared": {"strategy": "random-shared"},
-    "local-search": {"strategy": "local-search", "child_steps": [3], "samples": 100, "sample_segments": 10},
+    "local-search": {"strategy": "local-search", "child_steps": [3]},
     "enas": {"strategy": "enas", "controller_steps": 2, "controller_draws": 2, "controller_size": 4},
 }
 
@@ -54,7 +56,7 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def settings(tasks: list[Any], **changes: Any) -> SeveralSearchConfig:
-    return SeveralSearchConfig(**{**SMALL, "tasks": tasks, **changes})
+    return make_settings(SeveralSearchConfig, {**with_samples(SMALL, changes), "tasks": tasks})
 
 
 def run(tasks: list[Any], out: Path, **changes: Any) -> SearchResult:
@@ -124,8 +126,8 @@ def test_losses_come_to_one_scale(tasks: list[dict[str, Any]]) -> None:
     expected += 0.75 * mean / m_names * architecture_gradient(names)
     torch.testing.assert_close(architecture_gradient(objective), expected, rtol=1e-6, atol=1e-9)
     objective = objective_of(config)
-    cost = objective.evaluate().value
-    figures = objective.figures()["tasks"]
+    found = objective.evaluate()
+    cost, figures = found.value, found.figures["tasks"]
     parts = [figures["prose"]["dev_loss"] / m_prose, 1 - figures["names"]["dev_f1"] / 100]
     assert cost == pytest.approx(0.25 * parts[0] + 0.75 * parts[1])
     guess = objective.objectives[0].guess()
@@ -148,19 +150,19 @@ def test_tasks_share_one_architecture_and_their_order_does_not_matter(tasks: lis
     prose, names = objective.supernet.supernets
     assert prose.arch is names.ahead.arch is names.back.arch
     assert prose.weight_hidden is not names.ahead.weight_hidden
-    assert objective.architecture_parameters() == [prose.arch]
-    assert len(objective.model_parameters()) == sum(
-        len(objective.weights_of([part])) for part in first_parts(objective)
-    )
+    assert architecture_weights(objective) == [prose.arch]
+    assert len(model_weights(objective)) == sum(len(batch.weights or []) for batch in first_batches(objective))
     other = objective_of(settings(tasks[::-1]))
     with torch.no_grad():
-        other.architecture_parameters()[0].copy_(prose.arch)
-    assert objective.evaluate().value == pytest.approx(other.evaluate().value, rel=1e-6)
-    assert objective.figures()["tasks"].keys() == {"prose", "names"}
+        architecture_weights(other)[0].copy_(prose.arch)
+    found = objective.evaluate()
+    assert found.value == pytest.approx(other.evaluate().value, rel=1e-6)
+    assert found.figures["tasks"].keys() == {"prose", "names"}
 
 
-def first_parts(objective: SeveralObjective) -> list[Any]:
-    return [next(p for s in range(4) for p in objective.training_batch(1, s) if p.task == task) for task in (0, 1)]
+def first_batches(objective: SeveralObjective) -> list[Batch]:
+    batches = [objective.training_batch(1, step) for step in range(4)]
+    return [next(batch for batch in batches if batch.parts[0].task == task) for task in (0, 1)]
 
 
 def test_shared_weights_need_one_width(tasks: list[dict[str, Any]]) -> None:
@@ -197,7 +199,7 @@ def test_a_step_changes_the_weights_of_its_task_alone(tasks: list[dict[str, Any]
     batch = objective.training_batch(1, 1)
     optimizer.step(1, 1, batch)
     same = [torch.equal(flat(module.parameters()), old) for module, old in zip(objective.module, before)]
-    assert same == [True, False] and batch[0].gradient_clip == 1.0
+    assert same == [True, False] and batch.clip == 1.0
     assert optimizer.learning_rate(1, batch) == pytest.approx(0.5)
 
 
@@ -210,7 +212,7 @@ def test_every_strategy_goes_on_where_it_stopped(kind: str, tasks: list[dict[str
     assert figures["prose"]["dev_perplexity"] > 1 and 0 <= figures["names"]["dev_f1"] <= 100
     from flair_nas.search.registry import strategy_class
 
-    owner = strategy_class(settings(tasks, **changes).strategy)
+    owner = strategy_class(settings(tasks, **changes).strategy_name)
     with pytest.raises(RunStopped), Stop(2, 1, interrupt, owner):
         run(tasks, tmp_path / "stopped", **changes)
     run(tasks, tmp_path / "stopped", **changes)
@@ -269,7 +271,7 @@ def test_tasks_may_move(tasks: list[dict[str, Any]], tmp_path: Path) -> None:
     shutil.copytree(tasks[0]["text"], tmp_path / "text")
     moved = [{**tasks[0], "text": str(tmp_path / "text")}, tasks[1]]
     assert len(run(moved, tmp_path / "run", epochs=3).history) == 3
-    with pytest.raises(FlairNasError, match="the tasks has changed"):
+    with pytest.raises(FlairNasError, match="the data have changed"):
         run([{**tasks[0], "bptt": 11}, tasks[1]], tmp_path / "run", epochs=4)
     with pytest.raises(FlairNasError, match="a search on 2 tasks takes a list with the data of each"):
         read(settings(tasks), "text")

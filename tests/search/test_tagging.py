@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_search import Stop, assert_same_runs, interrupt
+from small_search import Stop, assert_same_runs, interrupt, with_samples
 from small_tagging import write_corpus
 
 from flair_nas import load_genotype
@@ -18,11 +18,12 @@ from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import ACCURACY, Evaluation
 from flair_nas.runs.run import RunStopped
-from flair_nas.search.bilevel import mean_gradients
+from flair_nas.search.bilevel import architecture_weights, mean_gradients, model_weights
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.tagging import TaggingObjective, build, read
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.trainer import SearchResult, search_genotype
+from flair_nas.settings.fields import make_settings
 from flair_nas.tagging.evaluation import evaluate_tagger
 
 pytestmark = pytest.mark.usefixtures("columns_without_pictures")
@@ -36,9 +37,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 def settings(corpus: str, **changes: Any) -> TaggingSearchConfig:
     given: dict[str, Any] = {
         "corpus": corpus, "embeddings": ["one-hot", "char"], "hidden_size": 6, "nodes": 2, "batch_size": 4, "epochs": 2,
-        "learning_rate": 0.5, "samples": 3, "sample_segments": 2, "device": "cpu",
+        "learning_rate": 0.5, "device": "cpu",
     }  # fmt: skip
-    return TaggingSearchConfig(**(given | changes))
+    return make_settings(TaggingSearchConfig, with_samples(given, changes))
 
 
 def objective_of(corpus: str, **changes: Any) -> TaggingObjective:
@@ -110,28 +111,28 @@ def test_an_epoch_reads_each_sentence_once_but_for_those_that_fill_no_batch(corp
     assert objective.steps(1) == 4
 
     def epoch(other: TaggingObjective, number: int) -> list[list[str]]:
-        return [[s.to_plain_string() for s in other.training_batch(number, step)[0]] for step in range(4)]
+        return [[s.to_plain_string() for s in other.training_batch(number, step).parts[0]] for step in range(4)]
 
     first, second = epoch(objective, 1), epoch(objective, 2)
     assert len({sentence for batch in first for sentence in batch}) == 16 and first != second
     torch.manual_seed(99)
     assert epoch(objective_of(corpus, held_out=0.25), 1) == first
-    assert objective.validation_batch(1, 0)[0] == objective.validation_batch(1, 1)[0]  # one batch of 4 of the 6
+    assert objective.validation_batch(1, 0) == objective.validation_batch(1, 1)  # one batch of 4 of the 6
     halves = objective_of(corpus, held_out=0.25, parts=2)
-    assert [len(part) for part in halves.training_batch(1, 0)] == [2, 2]
+    assert [len(part) for part in halves.training_batch(1, 0).parts] == [2, 2]
 
 
 def test_the_model_descends_the_loss_of_the_batch_and_the_architecture_that_of_a_token(corpus: str) -> None:
     objective = objective_of(corpus, reproject=False, word_dropout=0.0, locked_dropout=0.0)
     objective.module.eval()
-    (batch,) = objective.training_batch(1, 0)
+    (batch,) = objective.training_batch(1, 0).parts
     total, tokens = objective.model.forward_loss(batch)
     assert tokens == sum(map(len, batch))
     torch.testing.assert_close(objective.training_loss(batch), total)
     torch.testing.assert_close(objective.validation_loss(batch), total / tokens)
-    whole = mean_gradients(objective, objective.training_loss, [batch], objective.model_parameters())[1]
+    whole = mean_gradients(objective, objective.training_loss, [batch], model_weights(objective))[1]
     objective.parts = 2
-    parted = mean_gradients(objective, objective.training_loss, [batch[:2], batch[2:]], objective.model_parameters())[1]
+    parted = mean_gradients(objective, objective.training_loss, [batch[:2], batch[2:]], model_weights(objective))[1]
     with objective.supernet.batch_statistics():  # the statistics that are kept are of no part
         torch.testing.assert_close(whole, parted, rtol=1e-4, atol=1e-5)
 
@@ -140,8 +141,8 @@ def test_what_does_not_learn_is_no_weight_and_is_not_saved(corpus: str) -> None:
     objective = objective_of(corpus, embeddings=["char"])
     names = {name.partition(".")[0] for name in objective.module.state_dict()}
     assert {"embeddings", "rnn", "linear", "crf"} <= names
-    learned = {id(parameter) for parameter in objective.model_parameters()}
-    assert not learned & {id(parameter) for parameter in objective.architecture_parameters()}
+    learned = {id(parameter) for parameter in model_weights(objective)}
+    assert not learned & {id(parameter) for parameter in architecture_weights(objective)}
     assert {id(p) for p in objective.model.parameters()} == learned | {id(objective.supernet.ahead.arch)}
 
 

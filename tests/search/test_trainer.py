@@ -42,10 +42,13 @@ from flair_nas.runs.metric import Evaluation, to_perplexity
 from flair_nas.runs.run import RunStopped
 from flair_nas.search import health, trainer
 from flair_nas.search.config import SearchConfig
+from flair_nas.search.lookup import settings_class
 from flair_nas.search.objectives.text import TextObjective, build, read
-from flair_nas.search.registry import settings_class, strategy_class
+from flair_nas.search.protocols import Batch
+from flair_nas.search.registry import strategy_class
 from flair_nas.search.trainer import SearchResult, search_genotype
-from flair_nas.settings.resolve import preset_names, read_settings, resolve
+from flair_nas.settings.fields import flatten, make_settings
+from flair_nas.settings.resolve import preset_names, resolve
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +88,7 @@ def test_a_run_folder(finished: Path, text: Path) -> None:
         "progress.svg",
     }
     assert not [path for path in finished.iterdir() if path.name.startswith(".")]
-    assert SearchConfig(**read_settings(finished / "config.yaml", SearchConfig)) == small(text, **THREE)
+    assert resolve(SearchConfig, file=finished / "config.yaml") == small(text, **THREE)
     history = [json.loads(line) for line in (finished / "history.jsonl").open()]
     assert [line["epoch"] for line in history] == [1, 2, 3]
     for line in history:
@@ -201,7 +204,7 @@ def test_ctrl_c(finished: Path, text: Path, tmp_path: Path) -> None:
     "kind", ["random-shared", "halving", "hurdles with gates", "local-search", "enas", "decided", "second"]
 )
 def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path: Path) -> None:
-    settings = {"samples": 4, **KINDS[kind], "bptt": 6}
+    settings = {**KINDS[kind], "bptt": 6}
     run(text, tmp_path / "whole", **settings)
     owner = strategy_class(settings.get("strategy", "gradient"))
     with Stop(2, 1, interrupt, owner), pytest.raises(RunStopped):
@@ -421,7 +424,7 @@ def test_another_text(tmp_path: Path) -> None:
     run(text, out, epochs=1)
     with (text / "train.txt").open("a") as stream:
         stream.write("one more line\n")
-    with pytest.raises(FlairNasError, match=r"checkpoint\.pt: the text has changed since this search began"):
+    with pytest.raises(FlairNasError, match=r"checkpoint\.pt: the data have changed since this search began"):
         run(text, out, epochs=2)
 
 
@@ -477,13 +480,13 @@ def test_another_number_of_processes(finished: Path, text: Path, tmp_path: Path)
 def test_settings_that_contradict_each_other() -> None:
     settings: dict[str, Any] = {"learn": "inter", "fixed": "relu0-tanh", "phase_steps": 5, "batch_size": 10, "parts": 3}
     with pytest.raises(FlairNasError) as error:
-        SearchConfig(strategy="random-shared", order=2, **settings)
+        make_settings(SearchConfig, {"strategy": "random-shared", "order": 2, **settings})
     for part in (
         "learn inter needs gates to search: history must be at least 1",
-        "phase_steps belongs to learn joint, not inter",
-        "order 2 belongs to strategy gradient, not random-shared",
-        "strategy random-shared draws whole cells: learn must be intra or joint",
-        "strategy random-shared draws whole cells: fixed must be left out",
+        "phase_steps belongs to strategy gradient, not random-shared",
+        "order belongs to strategy gradient, not random-shared",
+        "the strategy draws whole cells: learn must be intra or joint",
+        "the strategy draws whole cells: fixed must be left out",
         "batch_size 10 cannot be divided into 3 parts",
         "fixed: ",
     ):
@@ -504,13 +507,14 @@ def test_settings_that_contradict_each_other() -> None:
         ({"batch_size": 4, "parts": 4}, "parts 4 leaves less than 2 sequences in a part: batch normalisation needs 2"),
         ({"fixed": "dart-v1", "learn": "inter", "history": 1}, "fixed: .*Did you mean darts-v1"),
         ({"relaxation": "dart", "order": 3}, "relaxation must be one of darts, i-darts, got 'dart'; order must be"),
-        ({"order": 3, "nodes": 0}, "order must be a whole number from 1 to 2, got 3; nodes must be"),
+        ({"order": 3, "nodes": 0}, "nodes must be .*; order must be a whole number from 1 to 2, got 3"),
         ({"dropout": 1.0, "seed": -1}, "seed must be .*; dropout must be .*, got 1.0"),
+        ({"strategy": "evolutoin"}, "strategy must be one of gradient, .*, got 'evolutoin'"),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_used(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(FlairNasError, match=f"settings that cannot be used: {message}"):
-        SearchConfig(**settings)
+        make_settings(SearchConfig, settings)
 
 
 def test_presets(text: Path) -> None:
@@ -519,7 +523,7 @@ def test_presets(text: Path) -> None:
     for name in set(names) - {"several-small"}:  # whose tasks are the user's
         config_type = settings_class("tagging" if "conll" in name or "cas" in name else "text")
         config = resolve(config_type, kind="search", preset=name)
-        assert yaml.safe_load(yaml.safe_dump(config.__dict__)) == config.__dict__
+        assert yaml.safe_load(yaml.safe_dump(flatten(config))) == flatten(config)
     said = r"unknown preset 'darts-pt'; did you mean darts-ptb or i-darts-ptb\? there are cas-small, darts-ptb"
     with pytest.raises(FlairNasError, match=said):
         resolve(SearchConfig, kind="search", preset="darts-pt")
@@ -540,14 +544,14 @@ def test_a_text_may_move(finished: Path, text: Path, tmp_path: Path) -> None:
 
 
 def test_an_objective_whose_batches_are_its_own(text: Path, tmp_path: Path) -> None:
-    """A batch is whatever the objective makes of it: here no named tuple with a scale."""
+    """A part of a batch is whatever the objective makes of it: here a tuple."""
 
     class Wrapped(TextObjective):
-        def training_batch(self, epoch: int, step: int) -> list[Any]:
-            return [(part,) for part in super().training_batch(epoch, step)]
+        def training_batch(self, epoch: int, step: int) -> Batch:
+            return Batch([(part,) for part in super().training_batch(epoch, step).parts])
 
-        def training_loss(self, batch: Any, keep_state: bool = False) -> torch.Tensor:
-            return super().training_loss(batch[0], keep_state)
+        def training_loss(self, part: Any, keep_state: bool = False) -> torch.Tensor:
+            return super().training_loss(part[0], keep_state)
 
     def make(accelerator: Any) -> TextObjective:
         objective = build(config, read(config), accelerator)

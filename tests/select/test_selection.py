@@ -37,15 +37,14 @@ from flair_nas.select.candidates import (
     named_layers,
     random_layers,
 )
+from flair_nas.select.clock import Clock, Pace, Workload, makespan, mean_pace
 from flair_nas.select.config import SelectConfig
-from flair_nas.select.planner import Pace, Planner, Workload, makespan, mean_pace
 from flair_nas.select.report import (
     Answer,
     Scored,
     explain_answer,
     make_answer,
     recommend,
-    shorten_report,
     summarize_answer,
 )
 from flair_nas.select.selection import select_layer
@@ -134,11 +133,11 @@ def test_a_slow_first_epoch_does_not_set_the_pace() -> None:
     assert mean_pace(runs[:2]) == Pace(15.0, 2.0) and mean_pace(runs[2:]) == Pace(50.0, 2.0)
 
 
-def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> None:
-    planner = Planner(TAGGING.rule, settings(corpus, epochs=20, rates=[1.0]), 1)
+def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str, tmp_path: Path) -> None:
+    clock = Clock(settings(corpus, epochs=20, rates=[1.0]), Ledger(tmp_path / "ledger.json"), 1)
 
     def remaining(candidates: int, rung: int = 0) -> float:
-        return planner.remaining(Workload(candidates, Pace(1.0, 0.0), [0, 0, 0, 0]), 2, rung)
+        return clock.remaining(Workload(candidates, Pace(1.0, 0.0), [0, 0, 0, 0]), 2, rung)
 
     whole = remaining(16)
     assert whole == 16 * 4 + 8 * 4 + 4 * 8 + 2 * 4 + 4 * 20  # rungs at 4, 8, 16 and 20, then two fresh seeds of two
@@ -146,12 +145,12 @@ def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> No
     assert remaining(2, 3) == 2 * 4 + 4 * 20
 
 
-def test_what_is_done_takes_no_time(corpus: str) -> None:
-    planner, pace = Planner(TAGGING.rule, settings(corpus, epochs=20, rates=[1.0]), 1), Pace(1.0, 10.0)
-    assert planner.remaining(Workload(16, pace, [16, 8, 4, 2], 2), 1) == 0
-    assert planner.remaining(Workload(16, pace, [16, 8, 4, 2], 1), 1) == 30
+def test_what_is_done_takes_no_time(corpus: str, tmp_path: Path) -> None:
+    clock, pace = Clock(settings(corpus, epochs=20, rates=[1.0]), Ledger(tmp_path / "ledger.json"), 1), Pace(1.0, 10.0)
+    assert clock.remaining(Workload(16, pace, [16, 8, 4, 2], 2), 1) == 0
+    assert clock.remaining(Workload(16, pace, [16, 8, 4, 2], 1), 1) == 30
     # one more came, which may be the best of the others: a fresh seed of it
-    assert planner.remaining(Workload(17, pace, [16, 9, 5, 3], 2), 1) == 14 + 30
+    assert clock.remaining(Workload(17, pace, [16, 9, 5, 3], 2), 1) == 14 + 30
 
 
 def test_side_by_side_each_worker_takes_the_next() -> None:
@@ -408,23 +407,12 @@ def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:
     assert answer.winner.figure == pytest.approx(200 / 3) and answer.winner.interval == (0.0, 100.0)
 
 
-def test_the_first_rows_of_a_report_are_shown() -> None:
-    report = "# Layers\n\nlstm.\n\n| layer |\n| --- |\n" + "".join(f"| {n} |\n" for n in range(12)) + "\nfailed\n"
-    assert shorten_report(report, 12) == report
-    said = shorten_report(report)
-    assert said.startswith(report[: report.index("| 10 |")]) and "| 11 |" not in said and "\nfailed\n" in said
-    assert said.endswith("... and 2 more layers and learning rates, in report.md\n")
-    said = shorten_report(report.replace("| 11 |", "| gru | 11 |"), named=["gru"])
-    assert "| gru | 11 |\n" in said and said.endswith("... and 1 more layers and learning rates, in report.md\n")
-
-
 # --- counts ---
 
 
-@pytest.mark.parametrize("between", ["\t", " "])  # which older runs have
-def test_counts_are_those_of_strict_entities(tmp_path: Path, between: str) -> None:
+def test_counts_are_those_of_strict_entities(tmp_path: Path) -> None:
     rows = "Ada B-PER B-PER\nByron I-PER O\nin O O\nOslo B-LOC B-LOC\n\nAda B-PER B-PER\n\nand O B-LOC\n\n"
-    (tmp_path / "test.txt").write_text(rows.replace(" ", between).replace("Byron", "Lady Byron"))
+    (tmp_path / "test.txt").write_text(rows.replace(" ", "\t").replace("Byron", "Lady Byron"))
     counts = count_file(tmp_path / "test.txt", spans=True)
     assert counts.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 0]]
     assert float(f1(counts.sum(0))) == pytest.approx(100 * 2 * 2 / (4 + 3))

@@ -27,8 +27,8 @@ from flair_nas.experiments.tasks import TAGGING
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.runs.run import RunStopped
 from flair_nas.select.candidates import SMALL_CELLS, list_usual_layers, random_layers
+from flair_nas.select.clock import Clock, Workload
 from flair_nas.select.config import SelectConfig
-from flair_nas.select.planner import Planner, Workload
 from flair_nas.select.selection import Selection, estimate_selection, select_layer
 
 
@@ -292,48 +292,20 @@ def test_more_fresh_seeds_lose_nothing_that_has_chosen(corpus: str, tmp_path: Pa
     assert "there was time for 6 of 12 fresh seeds" in more.report and "went on" not in more.report
 
 
-def test_the_report_tells_seeds_that_chose_from_fresh_ones_and_which_rate_is_best(
-    corpus: str, tmp_path: Path, world: World
-) -> None:
+def test_the_report_tells_seeds_that_chose_from_fresh_ones(corpus: str, tmp_path: Path, world: World) -> None:
     world.f1 = {"lstm": 40.0, ("lstm", 3): 30.0, ("lstm", 4): 30.0, "tanh0": 20.0}
     report = select_layer(settings(corpus), tmp_path / "one").report
     assert "| lstm | 8 | 0.1 | 2 + 2 fresh | 1 | 0.6000 | 40.00 ± 0.00 | 30.00 ± 0.00 | 7 |" in report
-    assert "Of its learning rates" not in report
-    train = world.train
-
-    def faster(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
-        return train(given, folder, score) | {"dev": [80.0 if given["learning_rate"] == 0.2 else 40.0]}
-
-    world.train = faster  # type: ignore[method-assign]
-    report = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "two").report
-    assert "Of its learning rates, lstm does best with 0.2 (F1 on dev 80.00; 40.00 with 0.1; one seed)." in report
-
-    def exhausted(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
-        return faster(given, folder, score) | {"exhausted": given["learning_rate"] == 0.2}
-
-    world.train = exhausted  # type: ignore[method-assign]
-    report = select_layer(settings(corpus, rates=[1.0, 2.0], epochs=2), tmp_path / "three").report
-    assert "lstm does best with 0.2" not in report and "does best with" not in report  # 0.1 has one epoch of two
-
-    def level(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
-        loss = 0.1 if given["learning_rate"] == 0.2 else 0.2
-        return train(given, folder, score) | {"dev": [40.0], "dev_loss": [loss]}
-
-    world.train = level  # type: ignore[method-assign]
-    report = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "four").report
-    assert "lstm does best with 0.2 (F1 on dev 40.00; 40.00 with 0.1; one seed)" in report  # by its loss, as chosen
 
 
-def test_where_nothing_was_found_no_rate_is_the_best_and_no_script_is_given(
-    corpus: str, tmp_path: Path, world: World
-) -> None:
+def test_where_nothing_was_found_no_script_is_given(corpus: str, tmp_path: Path, world: World) -> None:
     world.f1 = {"lstm": 0.0, "tanh0": 0.0}
     found = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "nothing")
-    assert found.answer.found_nothing and "does best with" not in found.report and "```" not in found.report
+    assert found.answer.found_nothing and "```" not in found.report
     assert "\n\n| layer |" in found.report
     world.f1["lstm"] = 1.0
     found = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "some")
-    assert not found.answer.found_nothing and "does best with" in found.report and "```" in found.report
+    assert not found.answer.found_nothing and "```" in found.report
 
 
 @pytest.mark.parametrize(
@@ -381,11 +353,11 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     enough_for(monkeypatch, 2)
     asked: list[tuple[int, int]] = []
 
-    def for_two(planner: Planner, load: Workload, fresh: int, rung: int = 0) -> float:
+    def for_two(clock: Clock, load: Workload, fresh: int, rung: int = 0) -> float:
         asked.append((rung, load.candidates))
         return math.inf if rung == 1 and load.candidates > 3 else 0.0  # the baseline is the third
 
-    monkeypatch.setattr(Planner, "remaining", for_two)
+    monkeypatch.setattr(Clock, "remaining", for_two)
     world.f1["lstm"] = 40.0
     given = settings(corpus, candidates=["tanh0-tanh1", "relu0", "gru", "identity0"], random=1, epochs=4)
     select_layer(given, tmp_path)
@@ -396,22 +368,11 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     assert plan["places"]["6 after rung 1"] == 2
     said = "time was short, so after 1 of 4 epochs 3 and not 4 of 6 went on"
     assert f"- {said}." in (tmp_path / "report.md").read_text()
-    monkeypatch.setattr(Planner, "remaining", lambda *_: 0.0)  # what was decided by time is not decided again
+    monkeypatch.setattr(Clock, "remaining", lambda *_: 0.0)  # what was decided by time is not decided again
     select_layer(given, tmp_path)
     assert world.ledger.plan == plan and len(world.done) == done
     select_layer(dataclasses.replace(given, candidates=[*given.candidates, "sigmoid0"]), tmp_path)
     assert world.ledger.plan["places"]["7 after rung 1"] == 4  # with more candidates, by the rule again
-
-
-def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(corpus: str, tmp_path: Path, world: World) -> None:
-    given = settings(corpus, candidates=["tanh0", "gru"], epochs=4)
-    first = select_layer(given, tmp_path)
-    assert world.ledger.rule == [0.2, 0.5]
-    world.done.clear()
-    TAGGING.__dict__["rule"] = Rule(0.75, 0.5)
-    assert select_layer(given, tmp_path).answer == first.answer and world.done == []
-    select_layer(given, tmp_path / "other")
-    assert world.ledger.rule == [0.75, 0.5]
 
 
 def test_a_finished_selection_stays_what_it_is_whatever_is_spent(corpus: str, tmp_path: Path, world: World) -> None:
@@ -565,21 +526,6 @@ def test_another_limit_is_another_choice_of_layers(corpus: str, tmp_path: Path, 
     found = select_layer(settings(corpus, at_most_seconds=1.0, **given), tmp_path)
     assert "| small-relu |" in found.report and "| darts-v2 |" not in found.report
     assert "| darts-v2 |" in select_layer(settings(corpus, **given), tmp_path).report
-
-
-def test_a_selection_that_compared_the_gru_with_bundled_cells_goes_on_with_these(
-    corpus: str, tmp_path: Path, world: World
-) -> None:
-    given = settings(corpus, candidates=[], seeds=[1], fresh_seeds=1, budget="9h")
-    select_layer(given, tmp_path)
-    plan = world.ledger.plan
-    plan["bundled"] = [name for name in plan.pop("usual") if name in ("darts-v2", "nao")]
-    world.ledger.save()
-    world.done.clear()
-    found = select_layer(given, tmp_path)
-    for name in ("gru", "darts-v2", "nao"):
-        assert f"| {name} | 8 |" in found.report
-    assert "the time is enough for" not in found.report and "| gdas |" not in found.report
 
 
 def test_random_cells_have_the_numbers_of_nodes_that_are_asked_for_and_all_differ(corpus: str) -> None:

@@ -18,8 +18,19 @@ from flair_nas.errors import FlairNasError
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig
 from flair_nas.settings import resolve as resolve_module
-from flair_nas.settings.fields import as_flags, find_problems, get_kinds, raise_problems, setting
-from flair_nas.settings.resolve import load_preset, preset_names, read_run_settings, read_settings, resolve, to_yaml
+from flair_nas.settings.fields import (
+    as_flags,
+    changed,
+    choice,
+    find_problems,
+    flatten,
+    get_kinds,
+    make_settings,
+    part,
+    raise_problems,
+    setting,
+)
+from flair_nas.settings.resolve import load_preset, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging.config import TaggerConfig
 
 
@@ -297,18 +308,83 @@ def test_settings_that_utf_8_cannot_hold_survive_yaml(tmp_path: Path) -> None:
     assert read_settings(path, Soup)["name"] == "file \udcff"
 
 
-def test_a_run_that_did_not_know_a_setting_goes_on_as_it_was(tmp_path: Path) -> None:
-    @dataclasses.dataclass
-    class Newer:
-        litres: float = setting(1.0, "of water")
-        salt: str = setting("fine", "kind of salt", before="coarse")
+@dataclass
+class Hob:
+    """Settings of a hob."""
 
-    for text, salt in (("litres: 2", "coarse"), ("salt: fine", "fine")):
-        (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
-        run = resolve(Newer, kind="soup", file=tmp_path / "config.yaml", flags={"litres": 3.0}, from_run=True)
-        assert (run.litres, run.salt) == (3.0, salt)
-        assert read_run_settings(tmp_path / "config.yaml", Newer).salt == salt
-        assert resolve(Newer, kind="soup", file=tmp_path / "config.yaml").salt == "fine"  # a file of the user's
+    heat: int = setting(5, "level", low=1, high=9)
+    lid: bool = setting(True, "covered")
+
+
+@dataclass
+class Oven:
+    """Settings of an oven."""
+
+    heat: int = setting(180, "degrees", low=50, high=300)
+    fan: bool = setting(False, "moving air")
+
+
+@dataclass
+class Side:
+    """Settings of what is served beside it."""
+
+    bread: str | None = setting(None, "kind of bread")
+
+
+@dataclass
+class Meal:
+    """Settings with a choice, and a part of their own."""
+
+    guests: int = setting(4, "how many", low=1)
+    heater: Hob | Oven | str = choice("hob", lambda: {"hob": Hob, "oven": Oven}, "source of heat")
+    side: Side = part(Side, "beside it")
+
+    def __post_init__(self) -> None:
+        raise_problems(find_problems(self))
+
+
+def test_a_choice_is_made_by_name_or_by_its_settings() -> None:
+    assert Meal().heater == Meal(heater="hob").heater == Hob()
+    assert Meal(heater="oven").heater == Oven() and Meal(heater=Oven(fan=True)).heater == Oven(fan=True)
+    assert dataclasses.replace(Meal(heater=Oven()), heater="hob") == Meal()
+    for heater, problem in (
+        ("grill", "heater must be one of hob, oven, got 'grill'"),
+        (Oven(heat=5), "heat must be a whole number from 50 to 300, got 5"),
+        (Side(), "heater must be of Hob or Oven, got Side"),
+        (Hob, "heater must be of Hob or Oven, got type"),
+    ):
+        with pytest.raises(FlairNasError, match=problem):
+            Meal(guests=2, heater=heater)  # type: ignore[arg-type]
+    with pytest.raises(FlairNasError, match="guests must be .*; side must be of Side, got None"):
+        Meal(guests=0, side=None)  # type: ignore[arg-type]
+
+
+def test_files_and_flags_have_the_settings_of_a_choice_flat(tmp_path: Path) -> None:
+    meal = Meal(heater=Oven(heat=200), side=Side(bread="rye"))
+    flat = {"guests": 4, "heater": "oven", "heat": 200, "fan": False, "bread": "rye"}
+    assert flatten(meal) == flat and make_settings(Meal, flat) == meal
+    (tmp_path / "config.yaml").write_text(to_yaml(meal))
+    assert list(yaml.safe_load(to_yaml(meal))) == [*flat]
+    assert resolve(Meal, file=tmp_path / "config.yaml") == meal
+    assert changed(meal) == {"heater": "oven", "heat": 200, "bread": "rye"}
+    assert as_flags(meal, Meal) == "--heater oven --heat 200 --bread rye"
+    with pytest.raises(FlairNasError, match="guests must be .*; lid must be .*; fan belongs to heater oven, not hob"):
+        make_settings(Meal, {"guests": 0, "fan": True, "lid": 3})
+    with pytest.raises(FlairNasError, match=r"config.yaml: unknown settings fann; did you mean fan\?"):
+        (tmp_path / "config.yaml").write_text("heater: oven\nfann: true\n")
+        resolve(Meal, file=tmp_path / "config.yaml")
+
+
+def test_help_has_a_section_for_each_set_of_owners(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_setting_flags(parser, Meal)
+    parser.print_help()
+    shown = capsys.readouterr().out
+    sections = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections[1:] == ["heater:", "beside it:", "heater hob or oven:", "heater hob:", "heater oven:"]
+    assert "source of heat: hob, oven (default: hob)" in shown and "(default: hob: 5; oven: 180)" in shown
+    found = given_flags(parser.parse_args(["--fan", "--bread", "rye"]), Meal)
+    assert found == {"fan": True, "bread": "rye"}
 
 
 @pytest.mark.parametrize("reproject", [True, False, 2, 256])

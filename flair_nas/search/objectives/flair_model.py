@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import F1, Evaluation, Guess, Metric
-from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import FlairSearchConfig
-from flair_nas.search.protocols import Objective
+from flair_nas.search.protocols import Batch, Objective
+from flair_nas.search.supernets import build_supernet, seed_processes
 from flair_nas.supernet import BothDirections
 from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, sentences_of
 from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen, members_of
@@ -62,7 +62,6 @@ class FlairObjective(Objective):
         FlairNasError: too few sentences, or batches that parts and processes do not divide.
     """
 
-    data = "corpus"
     model: Any  # Flair's types of its attributes are too wide
     holder: Any
 
@@ -122,20 +121,20 @@ class FlairObjective(Objective):
         """Return the number of batches of an epoch; sentences that fill no batch are left out, others each time."""
         return len(self.streams["train"]) // self.batch_size
 
-    def training_batch(self, epoch: int, step: int) -> list[list[Sentence]]:
-        """Return the parts of a step; `step` counts from 0."""
+    def training_batch(self, epoch: int, step: int) -> Batch:
+        """Return the sentences of a step; `step` counts from 0."""
         return self._cut("train", epoch, step)
 
-    def validation_batch(self, epoch: int, step: int) -> list[list[Sentence]]:
-        """Return the parts of a step, in a cycle that begins anew each epoch."""
+    def validation_batch(self, epoch: int, step: int) -> Batch:
+        """Return the sentences of a step, in a cycle that begins anew each epoch."""
         return self._cut("valid", epoch, step)
 
-    def _cut(self, part: str, epoch: int, step: int) -> list[list[Sentence]]:
+    def _cut(self, part: str, epoch: int, step: int) -> Batch:
         if self._batches.get(part, (0,))[0] != epoch:
             self._batches[part] = epoch, self._draw_batches(part, epoch)
         batches = self._batches[part][1]
         sentences = batches[step % len(batches)][self.accelerator.process_index :: self.accelerator.num_processes]
-        return [sentences[number :: self.parts] for number in range(self.parts)]
+        return Batch([sentences[number :: self.parts] for number in range(self.parts)])
 
     def _draw_batches(self, part: str, epoch: int) -> list[list[Sentence]]:
         """Draw the sentences of an epoch, sort them by length a pool at a time, part them, and draw the batches."""
@@ -149,14 +148,14 @@ class FlairObjective(Objective):
 
     # --- losses ---
 
-    def training_loss(self, batch: list[Sentence], keep_state: bool = False) -> Tensor:
+    def training_loss(self, part: list[Sentence], keep_state: bool = False) -> Tensor:
         """Compute the sum over the whole batch, as Flair does, to fit its learning rate and clipping."""
-        total, _ = self._loss(batch)
+        total, _ = self._loss(part)
         return total * self.parts * int(self.accelerator.num_processes)  # the mean is taken over both
 
-    def validation_loss(self, batch: list[Sentence], keep_state: bool = False) -> Tensor:
+    def validation_loss(self, part: list[Sentence], keep_state: bool = False) -> Tensor:
         """Compute the loss per token, or text."""
-        total, count = self._loss(batch)
+        total, count = self._loss(part)
         return total / count
 
     def _loss(self, batch: list[Sentence]) -> tuple[Tensor, int]:

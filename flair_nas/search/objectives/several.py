@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import itertools
 import logging
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from accelerate import Accelerator
 from torch import Tensor, nn
@@ -18,12 +17,12 @@ from torch import Tensor, nn
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.metric import MEAN_COST, Evaluation, Guess
 from flair_nas.runs.random_state import random_state, restore_random_state
-from flair_nas.search.health import fall_short
+from flair_nas.search.bilevel import model_weights
 from flair_nas.search.perturbation import sum_segment_losses
 from flair_nas.search.processes import make_reduce
-from flair_nas.search.protocols import JSON, BatchPart, Data, Objective
-from flair_nas.search.registry import OBJECTIVES
+from flair_nas.search.protocols import JSON, Batch, BatchPart, Data, Objective
 from flair_nas.search.several_config import SeveralSearchConfig
+from flair_nas.search.tasks import task_module
 from flair_nas.supernet import OneTask, SharedSupernet
 
 log = logging.getLogger("flair_nas")
@@ -40,7 +39,7 @@ def read(config: SeveralSearchConfig, data: Data = None, progress: bool = False)
     found = []
     for (name, task), passed in zip(tasks.items(), data or [None] * len(tasks)):
         with _naming(name):
-            found.append(_kind(task.objective).read(task, passed, progress))
+            found.append(task_module(task.objective).read(task, passed, progress))
     return found
 
 
@@ -49,15 +48,11 @@ def build(config: SeveralSearchConfig, data: Sequence[Data], accelerator: Accele
     objectives: dict[str, Objective] = {}
     for (name, task), corpus in zip(config.named_tasks().items(), data):
         with _naming(name):
-            objectives[name] = _kind(task.objective).build(task, corpus, accelerator)
+            objectives[name] = task_module(task.objective).build(task, corpus, accelerator)
     for one, other in itertools.combinations(objectives, 2):
         if objectives[one].fingerprint == objectives[other].fingerprint:
             log.warning("tasks %s and %s have the same data", one, other)
     return SeveralObjective(objectives, config, accelerator)
-
-
-def _kind(objective: str) -> Any:
-    return importlib.import_module(f"flair_nas.search.objectives.{OBJECTIVES[objective]}")
 
 
 @contextlib.contextmanager
@@ -73,8 +68,6 @@ class TaskPart(NamedTuple):
 
     task: int
     part: BatchPart
-    scale: float  # factor of the learning rate
-    gradient_clip: float  # largest norm of the gradient
 
 
 class SeveralObjective(Objective):
@@ -97,7 +90,6 @@ class SeveralObjective(Objective):
     """
 
     metric = MEAN_COST
-    data = "data of the tasks"
 
     def __init__(
         self,
@@ -105,7 +97,7 @@ class SeveralObjective(Objective):
         config: SeveralSearchConfig,
         accelerator: Accelerator,
     ) -> None:
-        self.names, self.objectives, self.config = list(objectives), list(objectives.values()), config
+        self.tasks, self.objectives, self.config = objectives, list(objectives.values()), config
         self.settings = list(config.named_tasks().values())
         supernets = [cast(OneTask, objective.supernet) for objective in self.objectives]
         try:
@@ -123,10 +115,9 @@ class SeveralObjective(Objective):
         tasks = config.portable()["tasks"]
         parts = [f"{objective.fingerprint} {task}" for objective, task in zip(self.objectives, tasks)]
         self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        turns = ", ".join(f"{name} {count}" for name, count in zip(self.names, self._counts(1)))
+        turns = ", ".join(f"{name} {count}" for name, count in zip(objectives, self._counts(1)))
         derived = [f"{name}: {objective.derived}" for name, objective in objectives.items() if objective.derived]
         self.derived = "; ".join([f"steps of an epoch: {turns}", *derived])
-        self.figures_of: dict[str, JSON] = {}
         self._turns: tuple[int, list[tuple[int, int]]] = (0, [])
         self._starts = [[(1, 0)] * len(self.objectives)]
 
@@ -181,65 +172,43 @@ class SeveralObjective(Objective):
             own, step = own + 1, step - count
         return own, step
 
-    def training_batch(self, epoch: int, step: int) -> list[TaskPart]:
-        """Return the parts of a step, all of the task whose turn it is."""
+    def training_batch(self, epoch: int, step: int) -> Batch:
+        """Return a batch of the task whose turn it is; its weights alone change, so that no others decay."""
         task, step = self._turn(epoch, step)
         settings, objective = self.settings[task], self.objectives[task]
-        parts = objective.training_batch(*self._place(task, epoch, step))
+        batch = objective.training_batch(*self._place(task, epoch, step))
         rate = settings.learning_rate / self.config.learning_rate
-        return [TaskPart(task, part, rate * getattr(part, "scale", 1.0), settings.clip) for part in parts]
+        weights = model_weights(self, objective.module)
+        return Batch([TaskPart(task, part) for part in batch.parts], rate * batch.scale, settings.clip, weights)
 
-    def validation_batch(self, epoch: int, step: int) -> list[TaskPart]:
-        """Return the parts of a step: those of all tasks, each going on in its own cycle."""
-        return [
-            TaskPart(task, part, 1.0, self.settings[task].clip)
-            for task, objective in enumerate(self.objectives)
-            for part in objective.validation_batch(epoch, step)
-        ]
-
-    def weights_of(self, batch: Sequence[TaskPart]) -> list[nn.Parameter]:
-        """Return the weights of the task whose turn it is: no others decay."""
-        shared = {id(parameter) for parameter in self.architecture_parameters()}
-        module = self.objectives[batch[0].task].module
-        return [p for p in module.parameters() if p.requires_grad and id(p) not in shared]
+    def validation_batch(self, epoch: int, step: int) -> Batch:
+        """Return the parts of all tasks, each going on in its own cycle."""
+        batches = [objective.validation_batch(epoch, step) for objective in self.objectives]
+        return Batch([TaskPart(task, part) for task, batch in enumerate(batches) for part in batch.parts])
 
     # --- losses ---
 
-    def training_loss(self, batch: TaskPart, keep_state: bool = False) -> Tensor:
+    def training_loss(self, part: TaskPart, keep_state: bool = False) -> Tensor:
         """Compute the training loss of the task."""
-        return self.objectives[batch.task].training_loss(batch.part, keep_state)
+        return self.objectives[part.task].training_loss(part.part, keep_state)
 
-    def validation_loss(self, batch: TaskPart, keep_state: bool = False) -> Tensor:
+    def validation_loss(self, part: TaskPart, keep_state: bool = False) -> Tensor:
         """Compute n w_i (m / m_i) L_i of a part of task i; the mean over the parts of all tasks is the loss."""
-        factor = len(self.objectives) * self.shares[batch.task]
-        factor *= statistics.mean(self.untrained) / self.untrained[batch.task]
-        return factor * self.objectives[batch.task].validation_loss(batch.part, keep_state)
+        factor = len(self.objectives) * self.shares[part.task]
+        factor *= statistics.mean(self.untrained) / self.untrained[part.task]
+        return factor * self.objectives[part.task].validation_loss(part.part, keep_state)
 
     def evaluate(self) -> Evaluation:
-        """Compute the weighted mean of the tasks' costs; keep the figures of each."""
-        costs = []
-        for name, objective, untrained in zip(self.names, self.objectives, self.untrained):
+        """Compute the weighted mean of the tasks' costs, and the figures of each."""
+        costs, tasks = [], dict[str, JSON]()
+        for (name, objective), untrained in zip(self.tasks.items(), self.untrained):
             found = objective.evaluate()
             figures = {"dev_loss": found.loss, objective.metric.key: found.value}
-            self.figures_of[name] = {key: value if math.isfinite(value) else None for key, value in figures.items()}
+            tasks[name] = {key: value if math.isfinite(value) else None for key, value in figures.items()}
             costs.append(1 - found.value / 100 if objective.metric.higher_is_better else found.loss / untrained)
         cost = sum(weight * cost for weight, cost in zip(self.shares, costs))
-        finite = all(figures["dev_loss"] is not None for figures in self.figures_of.values())
-        return Evaluation(cost if finite else math.inf, cost)
-
-    def figures(self) -> JSON:
-        """Return loss and metric of each task."""
-        return {"tasks": dict(self.figures_of)}
-
-    def unlearned(self, figures: JSON) -> list[str]:
-        """Return a clause for each task that is no better than its guess."""
-        clauses = []
-        for name, objective in zip(self.names, self.objectives):
-            metric = objective.metric
-            loss, value = (figures["tasks"][name][key] for key in ("dev_loss", metric.key))
-            cost = math.inf if loss is None or value is None else metric.cost(Evaluation(loss, value))
-            clauses.append(fall_short(cost, objective.guess(), metric, f"{name}'s valid"))
-        return [*filter(None, clauses)]
+        finite = all(figures["dev_loss"] is not None for figures in tasks.values())
+        return Evaluation(cost if finite else math.inf, cost, {"tasks": tasks})
 
     def evaluation_seconds(self) -> float:
         """Measure the evaluation of each task."""

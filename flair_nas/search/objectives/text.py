@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +18,9 @@ from flair_nas.language_model.perplexity import StreamScore, evaluate_stream
 from flair_nas.language_model.text.corpus import Ids, TextCorpus, batchify, load_text
 from flair_nas.language_model.text.segments import SHORTEST, segment_lengths
 from flair_nas.runs.metric import PERPLEXITY, Evaluation, Guess
-from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.protocols import Data, Objective
+from flair_nas.search.protocols import Batch, Data, Objective
+from flair_nas.search.supernets import build_supernet, seed_processes
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 
@@ -74,14 +74,13 @@ def _log_frequencies(text: TextCorpus) -> NDArray[np.float64]:
     return frequencies
 
 
-class Batch(NamedTuple):
-    """Part of one step's data."""
+class Segment(NamedTuple):
+    """Segment of some columns of a text."""
 
     tokens: Tensor  # ids, [T, B]
     targets: Tensor  # the ids that follow, [T, B]
     stream: tuple[str, int]  # ``train`` or ``valid``, and the part's number: the key of its carried state
     first: bool  # True at the start of the stream, where there is no state
-    scale: float  # factor of this step's learning rate; the same in all parts
 
 
 class TextObjective(Objective):
@@ -92,7 +91,6 @@ class TextObjective(Objective):
     """
 
     metric = PERPLEXITY
-    data = "text"
 
     def __init__(self, model: LanguageModel, text: TextCorpus, config: SearchConfig, accelerator: Accelerator) -> None:
         self.model = self.module = model
@@ -133,39 +131,40 @@ class TextObjective(Objective):
             self._lengths = (epoch, segment_lengths(len(self.streams["train"][0]) - 1, self.bptt, draw))
         return self._lengths[1]
 
-    def training_batch(self, epoch: int, step: int) -> list[Batch]:
-        """Return the parts of a step; `step` counts from 0."""
+    def training_batch(self, epoch: int, step: int) -> Batch:
+        """Return the segments of a step; `step` counts from 0."""
         lengths = self._segment_lengths(epoch)
-        return list(self._cut("train", sum(lengths[:step]), lengths[step]))
+        return self._cut("train", sum(lengths[:step]), lengths[step])
 
-    def validation_batch(self, epoch: int, step: int) -> list[Batch]:
-        """Return the parts of a step, in a cycle that begins anew each epoch; the last segment may be short."""
+    def validation_batch(self, epoch: int, step: int) -> Batch:
+        """Return the segments of a step, in a cycle that begins anew each epoch; the last segment may be short."""
         rows = len(self.streams["valid"][0]) - 1
         start = step % -(-rows // self.bptt) * self.bptt
-        return list(self._cut("valid", start, min(self.bptt, rows - start)))
+        return self._cut("valid", start, min(self.bptt, rows - start))
 
-    def _cut(self, part: str, start: int, length: int) -> Iterator[Batch]:
-        device, scale = self.model.embedding.weight.device, length / self.bptt if self.config.vary_length else 1.0
+    def _cut(self, part: str, start: int, length: int) -> Batch:
+        device, segments = self.model.embedding.weight.device, list[Segment]()
         for number, stream in enumerate(self.streams[part]):
             rows = stream[start : start + length + 1].to(device)  # [length + 1, B]
-            yield Batch(rows[:-1], rows[1:], (part, number), start == 0, scale)
+            segments.append(Segment(rows[:-1], rows[1:], (part, number), start == 0))
+        return Batch(segments, length / self.bptt if self.config.vary_length else 1.0)
 
     # --- losses ---
 
-    def training_loss(self, batch: Batch, keep_state: bool = False) -> Tensor:
+    def training_loss(self, part: Segment, keep_state: bool = False) -> Tensor:
         """Compute the cross-entropy in nats per token, and the slowness penalty."""
-        return self._loss(batch, keep_state, self.config.slowness)
+        return self._loss(part, keep_state, self.config.slowness)
 
-    def validation_loss(self, batch: Batch, keep_state: bool = False) -> Tensor:
+    def validation_loss(self, part: Segment, keep_state: bool = False) -> Tensor:
         """Compute the cross-entropy in nats per token."""
-        return self._loss(batch, keep_state, 0.0)
+        return self._loss(part, keep_state, 0.0)
 
-    def _loss(self, batch: Batch, keep_state: bool, slowness: float) -> Tensor:
-        state = None if batch.first else self.states.get(batch.stream)
+    def _loss(self, part: Segment, keep_state: bool, slowness: float) -> Tensor:
+        state = None if part.first else self.states.get(part.stream)
         with self.accelerator.autocast():
-            result = self.model.loss(batch.tokens, batch.targets, state, slowness=slowness)
+            result = self.model.loss(part.tokens, part.targets, state, slowness=slowness)
         if keep_state:
-            self.states[batch.stream] = result.state
+            self.states[part.stream] = result.state
         return result.total
 
     def evaluate(self) -> Evaluation:

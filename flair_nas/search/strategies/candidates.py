@@ -7,148 +7,49 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-
-import torch
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.nn.init import default_range
-from flair_nas.search.bilevel import ModelOptimizer, Reduce
-from flair_nas.search.config import SearchSettings, parse_genotype
+from flair_nas.runs.metric import Metric
 from flair_nas.search.health import judge_scores
-from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
-from flair_nas.settings.fields import changed
-from flair_nas.supernet import InterCellSupernet
+from flair_nas.search.protocols import JSON, Description, Objective, Reduce, StepFigures, Strategy
+from flair_nas.search.settings import CommonSettings, StrategySettings, parse_genotype
+from flair_nas.settings.fields import setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 log = logging.getLogger("flair_nas")
 
 
-def draw(config: SearchSettings, number: int) -> Genotype:
-    """Draw the architecture of a number, from the space that the settings describe."""
-    seed = config.seed * 1_000_003 + number  # any two pairs of small numbers give two seeds
-    drawn = random_genotype(seed, config.nodes, config.edges_per_node, config.history, config.gate_links)
-    return dataclasses.replace(drawn, gate=config.gate, carry=config.carry, recurrence=config.recurrence)
+@dataclass
+class CandidateSettings(StrategySettings):
+    """Settings of strategies that compare whole cells."""
 
-
-class Candidates(Strategy):
-    """Search among whole cells: one supernet that runs one architecture at a time, and the scores so far."""
-
-    finishing = "comparing the candidates"
-    bears_nan = True  # a cell has no normalisation, and one that fails is no reason to stop
-
-    @staticmethod
-    def contradictions(config: SearchSettings) -> list[str]:
-        """Return a sentence for each setting of a gradient, and for nothing to compare."""
-        name = config.strategy
+    def problems(self, config: CommonSettings) -> list[str]:
+        """Return a sentence if there is a fixed part: whole cells are drawn."""
         checks = {
-            f"samples must be at least 1 for strategy {name}": config.samples == 0 and not config.candidates,
-            f"order 2 belongs to strategy gradient, not {name}": config.order == 2,
-            f"strategy {name} draws whole cells: learn must be intra or joint": config.learn == "inter",
-            f"strategy {name} draws whole cells: fixed must be left out": config.fixed is not None,
-            f"strategy {name} draws all edges alike: avoid_first must be left out": config.avoid_first,
+            "the strategy draws whole cells: learn must be intra or joint": config.learn == "inter",
+            "the strategy draws whole cells: fixed must be left out": config.fixed is not None,
         }
-        settings = changed(
-            config, "sampling", "temperature", "temperature_end", "selection", "selection_steps", "most_identity",
-            "warmup_epochs", "arch_clip", "arch_beta2", "fresh_moments",
-        )  # fmt: skip
-        return [
-            *(message for message, wrong in checks.items() if wrong),
-            *(f"{setting} belongs to strategy gradient, not {name}" for setting in settings),
-        ]
-
-    @staticmethod
-    def range_of(width: int) -> float:
-        """Return the initialisation bound of a cell: nothing is mixed or normalised."""
-        return default_range(width)
-
-    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
-        self.objective, self.config, self.reduce = objective, config, reduce
-        assert not isinstance(objective.supernet, InterCellSupernet)
-        self.supernet, self.samples = objective.supernet, config.samples
-        self.model_optimizer = ModelOptimizer(objective, config, reduce)
-        self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
-        self.figures_by: dict[int, JSON] = {}  # those of the objective, by number of the architecture
-        self.finished = False
-        self.steps_done = 0
-
-    def figures(self) -> JSON:
-        """Return the best score of the last comparison."""
-        best = self.objective.metric.best(min(self._compared_scores(), default=math.inf))
-        return {"candidates": len(self.scores), **best}
-
-    def score(self) -> float:
-        """Score the chosen architecture on the whole validation part; not a number is the worst."""
-        cost = self.objective.metric.cost(self.objective.evaluate())
-        if self.reduce is not None:  # all processes go on alike
-            self.reduce([shared := torch.tensor(cost, dtype=torch.float64)])
-            cost = float(shared)
-        return math.inf if math.isnan(cost) else cost
-
-    def note(self, number: int) -> float:
-        """Score the chosen architecture, and keep score and figures under its number."""
-        self.scores[number] = cost = self.score()
-        if figures := self.objective.figures():
-            self.figures_by[number] = figures
-        return cost
-
-    def cost(self, history: Sequence[JSON]) -> float | None:
-        """Return the cost of the best candidate, once all are compared."""
-        return min(self._compared_scores()) if self.finished else None
-
-    def judged_figures(self, history: Sequence[JSON]) -> JSON:
-        """Return the objective's figures of the best candidate, once all are compared."""
-        return self.figures_by.get(self._best(), {}) if self.finished else {}
-
-    def verdict(self, history: Sequence[JSON]) -> str:
-        """Return a sentence on the lead of the best candidate, once all are compared."""
-        if not self.finished:
-            return ""
-        unit = "loss" if self.objective.metric.from_loss else self.objective.metric.title
-        return judge_scores(self._compared_scores(), unit)
-
-    def _compared_scores(self) -> list[float]:
-        return [self.scores[number] for number in self.compared()]
-
-    def compared(self) -> Collection[int]:
-        """Return the scored candidates of the last comparison."""
-        return self.scores
-
-    def converged(self) -> bool:
-        """Return False: every candidate counts."""
-        return False
-
-    def genotype(self) -> Genotype:
-        """Return the best candidate; before any is scored, the first."""
-        return self.architecture(self._best())
-
-    def _best(self) -> int:
-        return min(self.compared(), key=lambda number: (self.scores[number], number), default=0)
-
-    def architecture(self, number: int) -> Genotype:
-        """Return the candidate of a number."""
-        return draw(self.config, number)
-
-    def state_dict(self) -> JSON:
-        """Return scores and progress."""
-        kept = {"scores": dict(self.scores), "figures_by": dict(self.figures_by)}
-        return {**kept, "steps_done": self.steps_done, "finished": self.finished}
-
-    def load_state_dict(self, state: JSON) -> None:
-        """Restore scores and progress."""
-        self.scores, self.steps_done = dict(state["scores"]), state["steps_done"]
-        self.finished = state.get("finished", False)  # older searches kept neither
-        self.figures_by = dict(state.get("figures_by", {}))
+        return [message for message, wrong in checks.items() if wrong]
 
 
-class TrainedCandidates(Candidates):
-    """Search that trains each candidate on its own, from the same first weights and on the same text."""
+@dataclass
+class TrainedSettings(CandidateSettings):
+    """Settings of strategies that train each candidate on its own."""
 
-    @staticmethod
-    def contradictions(config: SearchSettings) -> list[str]:
+    candidates: list[str] = setting(
+        [], "genotypes: random-independent compares them besides the random ones; others begin with them"
+    )
+    trained_alone = True
+
+    def problems(self, config: CommonSettings) -> list[str]:
         """Return a sentence for candidates outside the space."""
-        problems = Candidates.contradictions(config)
-        for text in config.candidates:
+        problems = super().problems(config)
+        for text in self.candidates:
             try:
                 genotype = parse_genotype(text)
             except FlairNasError as error:
@@ -167,11 +68,112 @@ class TrainedCandidates(Candidates):
                 )
         return problems
 
-    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, reduce)
-        self.named = [parse_genotype(text) for text in config.candidates]
+
+def draw(config: CommonSettings, number: int) -> Genotype:
+    """Draw the architecture of a number, from the space that the settings describe."""
+    seed = config.seed * 1_000_003 + number  # any two pairs of small numbers give two seeds
+    drawn = random_genotype(seed, config.nodes, config.edges_per_node, config.history, config.gate_links)
+    return dataclasses.replace(drawn, gate=config.gate, carry=config.carry, recurrence=config.recurrence)
+
+
+class Candidates(Strategy):
+    """Search among whole cells: one supernet that runs one architecture at a time, and the scores so far."""
+
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+        from flair_nas.search.bilevel import ModelOptimizer
+
+        self.objective, self.config, self.own, self.reduce = objective, config, settings, reduce
+        self.supernet: Any = objective.supernet  # of a cell, which can run one genotype
+        self.model_optimizer = ModelOptimizer(objective, config, reduce)
+        self.description = CandidatesDescription(self)
+        self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
+        self.figures_by: dict[int, JSON] = {}  # those of the objective, by number of the architecture
+        self.finished = False
+        self.steps_done = 0
+
+    def end_epoch(self) -> JSON:
+        """Return the best score of the last comparison."""
+        best = self.objective.metric.best(min(self.compared_scores(), default=math.inf))
+        return {"candidates": len(self.scores), **best}
+
+    def score(self, number: int) -> float:
+        """Score the chosen architecture on the whole validation part under its number; not a number is the worst."""
+        found = self.objective.evaluate()
+        cost = self.objective.metric.cost(found)
+        if self.reduce is not None:  # all processes go on alike
+            import torch
+
+            self.reduce([shared := torch.tensor(cost, dtype=torch.float64)])
+            cost = float(shared)
+        self.scores[number] = cost = math.inf if math.isnan(cost) else cost
+        if found.figures:
+            self.figures_by[number] = dict(found.figures)
+        return cost
+
+    def compared(self) -> Collection[int]:
+        """Return the scored candidates of the last comparison."""
+        return self.scores
+
+    def compared_scores(self) -> list[float]:
+        """Return the scores of the last comparison."""
+        return [self.scores[number] for number in self.compared()]
+
+    def best(self) -> int:
+        """Return the number of the best candidate; 0 before any is scored."""
+        return min(self.compared(), key=lambda number: (self.scores[number], number), default=0)
+
+    def genotype(self) -> Genotype:
+        """Return the best candidate; before any is scored, the first."""
+        return self.architecture(self.best())
+
+    def architecture(self, number: int) -> Genotype:
+        """Return the candidate of a number."""
+        return draw(self.config, number)
+
+    def state_dict(self) -> JSON:
+        """Return scores and progress."""
+        kept = {"scores": dict(self.scores), "figures_by": dict(self.figures_by)}
+        return {**kept, "steps_done": self.steps_done, "finished": self.finished}
+
+    def load_state_dict(self, state: JSON) -> None:
+        """Restore scores and progress."""
+        self.scores, self.figures_by = dict(state["scores"]), dict(state["figures_by"])
+        self.steps_done, self.finished = state["steps_done"], state["finished"]
+
+
+class CandidatesDescription(Description):
+    """Description of a search that is judged by its best candidate, once all are compared."""
+
+    bears_nan = True  # a cell has no normalisation, and one that fails is no reason to stop
+    finishing = "comparing the candidates"
+
+    def __init__(self, strategy: Candidates) -> None:
+        self.strategy = strategy
+
+    def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
+        """Return the cost of the best candidate."""
+        return min(self.strategy.compared_scores()) if self.strategy.finished else None
+
+    def figures(self, history: Sequence[JSON]) -> JSON:
+        """Return the objective's figures of the best candidate."""
+        return self.strategy.figures_by.get(self.strategy.best(), {}) if self.strategy.finished else {}
+
+    def verdict(self, history: Sequence[JSON]) -> str:
+        """Return a sentence on the lead of the best candidate."""
+        if not self.strategy.finished:
+            return ""
+        metric = self.strategy.objective.metric
+        return judge_scores(self.strategy.compared_scores(), "loss" if metric.from_loss else metric.title)
+
+
+class TrainedCandidates(Candidates):
+    """Search that trains each candidate on its own, from the same first weights and on the same text."""
+
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+        super().__init__(objective, config, settings, reduce)
+        self.named = [parse_genotype(text) for text in settings.candidates]
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
-        self.total = sum(self.steps(epoch) for epoch in range(1, config.epochs + 1))
+        self.total = sum(objective.steps(epoch) for epoch in range(1, config.epochs + 1))
 
     def begin(self, genotype: Genotype, weights: Mapping[str, Tensor] | None = None) -> None:
         """Let the supernet run a candidate, with the first weights or others."""

@@ -4,24 +4,74 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.search.bilevel import Reduce
-from flair_nas.search.config import SearchSettings
-from flair_nas.search.perturbation import sum_segment_losses
-from flair_nas.search.protocols import JSON, Objective, StepFigures
-from flair_nas.search.strategies.candidates import Candidates, TrainedCandidates, draw
+from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures
+from flair_nas.search.settings import CommonSettings, StrategySettings
+from flair_nas.search.strategies.candidates import (
+    Candidates,
+    CandidateSettings,
+    TrainedCandidates,
+    TrainedSettings,
+    draw,
+)
+from flair_nas.settings.fields import COUNT, setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FINALISTS = 10
 """Candidates of random search with shared weights that are scored on the whole validation part."""
 
+_SAMPLES: dict[str, Any] = {"help": "number of architectures to draw and compare", "low": 0, "high": 1_000_000}
+
+
+@dataclass
+class RandomSharedSettings(CandidateSettings):
+    """Settings of random search with shared weights (Li and Talwalkar, 2019)."""
+
+    samples: int = setting(100, **{**_SAMPLES, "low": 1})
+    sample_segments: int = setting(10, "validation segments of the first score of a candidate, or of a choice", **COUNT)
+
+
+@dataclass
+class RandomIndependentSettings(TrainedSettings):
+    """Settings of random search that trains each candidate on its own, or of successive halving."""
+
+    samples: int = setting(100, **_SAMPLES)
+    rungs: int = setting(1, "number of comparisons, after each of which the better half goes on", low=1, high=20)
+
+    def problems(self, config: CommonSettings) -> list[str]:
+        """Return a sentence for too few candidates, and for what `TrainedSettings` refuses."""
+        problems = super().problems(config)
+        count, minimum = self.samples + len(self.candidates), 2 ** (self.rungs - 1)
+        if not count:
+            problems.append("samples must be at least 1 without candidates")
+        elif count < minimum:
+            problems.append(
+                f"rungs {self.rungs} halve {count} candidates to less than one: at least {minimum} are needed, by "
+                "samples and candidates"
+            )
+        return problems
+
+    def extendable(self, config: CommonSettings) -> bool:
+        """Return False: with more epochs, each candidate would train longer."""
+        return False
+
 
 class SharedRandomSearch(Candidates):
     """One set of weights, trained on a random architecture per step, that scores the candidates at the end."""
+
+    settings: ClassVar[type[StrategySettings]] = RandomSharedSettings
+
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+        super().__init__(objective, config, settings, reduce)
+        self.samples: int = settings.samples
 
     def draw(self) -> Genotype:
         """Draw the cell of the present step; numbers below `samples` belong to the candidates."""
@@ -33,23 +83,25 @@ class SharedRandomSearch(Candidates):
         self.supernet.choose(self.draw())
         self.steps_done += 1
         loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
-        if step + 1 == self.steps(epoch):  # the epoch is evaluated with one cell
+        if step + 1 == self.objective.steps(epoch):  # the epoch is evaluated with one cell
             self.supernet.choose(self.architecture(0))
         return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def finish(self, progress: bool) -> None:
         """Score all candidates on a few segments, and the best of them on the whole validation part."""
+        from flair_nas.search.perturbation import sum_segment_losses
+
         module = self.objective.module.eval()
         first: dict[int, float] = {}
         for number in tqdm(range(self.samples), "candidates", disable=not progress, leave=False):
             self.supernet.choose(self.architecture(number))
-            loss = sum_segment_losses(self.objective, self.config.sample_segments, self.reduce)
+            loss = sum_segment_losses(self.objective, self.own.sample_segments, self.reduce)
             first[number] = math.inf if math.isnan(loss) else loss
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
         self.scores, self.figures_by = {}, {}  # those of a search that was extended are of other weights
         for number in tqdm(finalists, "finalists", disable=not progress, leave=False):
             self.supernet.choose(self.architecture(number))
-            self.note(number)
+            self.score(number)
         self.finished = True
         module.train()
 
@@ -64,33 +116,20 @@ class IndependentRandomSearch(TrainedCandidates):
         FlairNasError: fewer steps than candidates.
     """
 
-    longer = "Give each candidate more steps by more --epochs or a smaller --samples."
+    settings = RandomIndependentSettings
 
-    @staticmethod
-    def contradictions(config: SearchSettings) -> list[str]:
-        """Return a sentence for too few candidates, and for what `TrainedCandidates` refuses."""
-        problems = TrainedCandidates.contradictions(config)
-        count, minimum = config.samples + len(config.candidates), 2 ** (config.rungs - 1)
-        if count < max(minimum, 1):
-            problems.append(
-                f"rungs {config.rungs} halve {count} candidates to less than one: at least {minimum} are needed, by "
-                "samples and candidates"
-            )
-        return problems
-
-    @staticmethod
-    def extendable(config: SearchSettings) -> bool:
-        """Return False: with more epochs, each candidate would train longer."""
-        return False
-
-    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, reduce)
+    def __init__(
+        self, objective: Objective, config: CommonSettings, settings: RandomIndependentSettings, reduce: Reduce | None
+    ) -> None:
+        super().__init__(objective, config, settings, reduce)
+        self.description.longer = "Give each candidate more steps by more --epochs or a smaller --samples."
+        self.samples, self.rungs = settings.samples, settings.rungs
         self.alive = list(range(self.samples + len(self.named)))
         first_rung = self._steps_of(0)
         if first_rung.stop < len(self.alive):
             raise FlairNasError(
-                f"{len(self.alive)} candidates cannot share {self.total} steps in {config.rungs} "
-                f"rung{'s' if config.rungs > 1 else ''}: each needs one; set a smaller --samples or more --epochs"
+                f"{len(self.alive)} candidates cannot share {self.total} steps in {self.rungs} "
+                f"rung{'s' if self.rungs > 1 else ''}: each needs one; set a smaller --samples or more --epochs"
             )
         self.rung, self.place = 0, 0  # whose turn it is
         self.trained: dict[int, int] = {}  # steps of each candidate
@@ -109,19 +148,19 @@ class IndependentRandomSearch(TrainedCandidates):
     def planned_steps(self) -> float:
         """Return the steps of a candidate that comes to the last rung."""
         count, steps = self.samples + len(self.named), 0.0
-        for rung in range(self.config.rungs):
+        for rung in range(self.rungs):
             steps += len(self._steps_of(rung)) / count
             count = -(-count // 2)
         return steps
 
     def _steps_of(self, rung: int) -> range:
         """Return the steps of a rung, counted over the whole search."""
-        first, last = (-(-at * self.total // self.config.rungs) for at in (rung, rung + 1))
+        first, last = (-(-at * self.total // self.rungs) for at in (rung, rung + 1))
         return range(first, last)
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """Make a training step of the candidate whose turn it is."""
-        rung = self.steps_done * self.config.rungs // self.total
+        rung = self.steps_done * self.rungs // self.total
         steps = self._steps_of(rung)
         place = (self.steps_done - steps.start) * len(self.alive) // len(steps)
         if (rung, place) != (self.rung, self.place):
@@ -142,14 +181,14 @@ class IndependentRandomSearch(TrainedCandidates):
     def _end_turn(self) -> None:
         if self.scores.get(self.candidate) == math.inf:
             return
-        self.note(self.candidate)
-        if self.rung + 1 < self.config.rungs:
+        self.score(self.candidate)
+        if self.rung + 1 < self.rungs:
             state = self.objective.module.state_dict()
             self.weights[self.candidate] = {name: value.clone() for name, value in state.items()}
 
-    def figures(self) -> JSON:
+    def end_epoch(self) -> JSON:
         """Return the best score of the candidates that are left, and the rung."""
-        return {**super().figures(), "rung": self.rung + 1, "alive": len(self.alive)}
+        return {**super().end_epoch(), "rung": self.rung + 1, "alive": len(self.alive)}
 
     def compared(self) -> Collection[int]:
         """Return the scored ones of the candidates that are left."""
@@ -169,6 +208,5 @@ class IndependentRandomSearch(TrainedCandidates):
 
     def state_dict(self) -> JSON:
         """Return scores and progress, and the weights of the candidates that go on."""
-        return super().state_dict() | {
-            name: getattr(self, name) for name in ("alive", "rung", "place", "trained", "weights")
-        }
+        turn = {"alive": self.alive, "rung": self.rung, "place": self.place}
+        return super().state_dict() | turn | {"trained": self.trained, "weights": self.weights}

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from flair_nas.genotype import Genotype
-from flair_nas.search.bilevel import ModelOptimizer, Reduce
-from flair_nas.search.config import SearchSettings
-from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
-from flair_nas.search.registry import strategy_class
+from flair_nas.search.bilevel import ModelOptimizer
+from flair_nas.search.protocols import JSON, Description, Objective, Reduce, StepFigures, Strategy
+from flair_nas.search.settings import CommonSettings, StrategySettings
 
 
 class Retrained(Strategy):
-    """Strategy of the settings for all epochs but the last `retrain_epochs`; then its genotype with the same weights.
+    """Strategy for all epochs but the last `retrain_epochs`; then its genotype with the same weights.
 
     A falling learning rate begins anew with these.
+
+    Args:
+        search: the strategy.
+        searched: number of its epochs.
+        objective: model, data and losses.
+        config: the settings.
+        reduce: averages tensors over processes; None for one process.
     """
 
-    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
-        self.objective, self.config = objective, config
-        self.searched = config.epochs - config.retrain_epochs
-        of_search = dataclasses.replace(config, epochs=self.searched, retrain_epochs=0)
-        self.search = strategy_class(config.strategy)(objective, of_search, reduce)
-        self.bears_nan, self.finishing = self.search.bears_nan, self.search.finishing  # type: ignore[misc]
-        self.measure_end = self.search.measure_end  # type: ignore[method-assign]
+    settings = StrategySettings  # those of the search
+
+    def __init__(
+        self, search: Strategy, searched: int, objective: Objective, config: CommonSettings, reduce: Reduce | None
+    ) -> None:
+        self.search, self.searched, self.objective = search, searched, objective
+        self.description = _RetrainedDescription(self)
         self.optimizer = ModelOptimizer(objective, config, reduce)
         self.found: Genotype | None = None
-
-    @staticmethod
-    def method(config: SearchSettings) -> str:
-        """Return the method of the search."""
-        return strategy_class(config.strategy).method(config)
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """Make a step of the search, or of the genotype alone."""
@@ -41,7 +41,7 @@ class Retrained(Strategy):
         if self.found is None:
             self.search.finish(False)
             self._choose(self.search.genotype())
-        self.optimizer.done = (epoch - 1 - self.searched) / self.config.retrain_epochs
+        self.optimizer.done = (epoch - 1 - self.searched) / (self.optimizer.config.epochs - self.searched)
         loss = self.optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
         return StepFigures(loss, None, self.optimizer.gradient_norm)
 
@@ -51,24 +51,9 @@ class Retrained(Strategy):
         supernet.choose(genotype)
         self.objective.module.train()
 
-    def figures(self) -> JSON:
-        """Return the figures of the search."""
-        return self.search.figures() if self.found is None else {}
-
     def end_epoch(self) -> JSON:
         """Return the figures of the search, or that the genotype trains alone."""
         return self.search.end_epoch() if self.found is None else {"alone": True}
-
-    def verdict(self, history: Sequence[JSON]) -> str:
-        """Return what the search says of its genotype."""
-        return self.search.verdict(history[: self.searched])
-
-    def converged(self) -> bool:
-        """Return False: the genotype has all of its epochs."""
-        return False
-
-    def finish(self, progress: bool) -> None:
-        """Do nothing: the search was finished before its genotype trained."""
 
     def genotype(self) -> Genotype:
         """Return the genotype of the search."""
@@ -83,3 +68,19 @@ class Retrained(Strategy):
         self.search.load_state_dict(state["search"])
         if state["found"]:
             self._choose(Genotype.from_json(state["found"]))
+
+
+class _RetrainedDescription(Description):
+    """Description of a search whose genotype was trained alone, on which it is judged."""
+
+    def __init__(self, strategy: Retrained) -> None:
+        self.strategy, of_search = strategy, strategy.search.description
+        self.bears_nan, self.finishing = of_search.bears_nan, of_search.finishing
+
+    def verdict(self, history: Sequence[JSON]) -> str:
+        """Return what the search says of its genotype."""
+        return self.strategy.search.description.verdict(history[: self.strategy.searched])
+
+    def end_seconds(self) -> float:
+        """Measure what the search does at the end of an epoch."""
+        return self.strategy.search.description.end_seconds()

@@ -15,7 +15,7 @@ from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import load_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings.fields import as_flags
-from flair_nas.settings.resolve import read_settings, to_yaml
+from flair_nas.settings.resolve import read_settings, resolve, to_yaml
 
 CONFIGS = (TextSettings, LanguageModelConfig, SearchConfig)
 
@@ -49,7 +49,7 @@ def test_settings_of_an_earlier_version_are_read_in_whatever_order(tmp_path: Pat
     values = yaml.safe_load(to_yaml(SearchConfig(text="x")))
     del values["objective"]  # which is newer
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-    assert SearchConfig(**read_settings(tmp_path / "config.yaml", SearchConfig)) == SearchConfig(text="x")
+    assert resolve(SearchConfig, file=tmp_path / "config.yaml") == SearchConfig(text="x")
 
 
 def test_a_search_and_a_language_model_read_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,196 @@
+"""Settings that do not depend on the strategy, and the base of those that a strategy has for itself.
+
+Reading them needs no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import CARRIES, DEFAULT_CARRY, DEFAULT_RECURRENCE, GATE_FORMS, RECURRENCES, Genotype
+from flair_nas.settings.fields import COUNT, PROBABILITY, changed, device_setting, setting
+
+
+def parse_genotype(text: str) -> Genotype:
+    """Parse the genotype of a setting: a source for `load_genotype`, then options of the genotype after commas."""
+    from flair_nas.library.layer_spec import parse_layer_spec
+
+    genotype, numbers = parse_layer_spec(text, name="genotype")
+    if numbers:
+        raise FlairNasError(f"{text}: {', '.join(numbers)} has no meaning here; the search has settings of its own")
+    return genotype
+
+
+@dataclass
+class CommonSettings:
+    """Settings that do not depend on the strategy."""
+
+    objective: str = setting("text", "task of the model (text): see the sections below")
+    learn: str = setting("intra", "part to search: the cell (intra), its gates (inter), or both in turn (joint)",
+                         choices=("intra", "inter", "joint"))  # fmt: skip
+    hidden_size: int = setting(300, "hidden size H, and on text size D of the embedding", **COUNT)
+    batch_size: int = setting(256, "sequences in a batch, over all processes", low=2, high=1_000_000)
+    epochs: int = setting(40, "passes over the training data", low=0, high=1_000_000)
+    seed: int = setting(1, "seed of everything random", low=0, high=2**32 - 1)
+    precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
+                             choices=("float32", "bfloat16"))  # fmt: skip
+    device: str | None = device_setting()
+
+    nodes: int = setting(
+        8, "nodes of the cell that is searched (learn inter: those of --fixed)", low=1, high=100,
+        section="cell and gates",
+    )  # fmt: skip
+    edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
+    history: int = setting(0, "history length m of the inter-cell gates; 0 for none", low=0, high=100)
+    gate: str = setting("residual", f"form of the gates: {', '.join(GATE_FORMS)}", choices=GATE_FORMS)
+    gate_links: bool = setting(True, "the nodes of a gate read one another; otherwise each its own entry alone")
+    carry: str = setting(
+        DEFAULT_CARRY, "with gates, the past in s_0: h (ungated), or h times the state gate (gated)", choices=CARRIES
+    )
+    recurrence: str = setting(
+        DEFAULT_RECURRENCE, "s_0 depends on the past through a matrix (full) or a vector (elementwise, without gates)",
+        choices=RECURRENCES,
+    )  # fmt: skip
+    fixed: str | None = setting(
+        None, "genotype (options after commas) with the fixed cell (learn inter) or gates (learn intra)"
+    )
+
+    learning_rate: float = setting(
+        10.0, "learning rate of SGD for the model weights", low=1e-12, high=1e6, section="model weights"
+    )
+    schedule: str = setting(
+        "constant",
+        "schedule of that learning rate: constant, or cosine down to 0 (of each candidate, if trained alone)",
+        choices=("constant", "cosine"),
+    )
+    weight_decay: float = setting(5e-7, "weight decay of the model weights", low=0, high=1)
+    clip: float = setting(0.25, "largest norm of the model's gradient; a larger one is clipped", low=1e-12, high=1e12)
+    recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", **PROBABILITY)
+    input_dropout: float = setting(0.75, "variational dropout of the layer's input x", **PROBABILITY)
+    init_range: float | None = setting(
+        None, "weights of the layer start uniform in +-this (1.17 / sqrt(H), as 0.04 in the papers' code at 850; where "
+        "one cell is trained at a time 1.5 / sqrt(H))", low=1e-12, high=10,
+    )  # fmt: skip
+    parts: int = setting(1, "parts of a batch, computed one by one to save memory; gradients add up", **COUNT)
+
+    def __post_init__(self) -> None:
+        self._parsed: dict[str, Genotype] = {}  # a file may change
+
+    def fixed_genotype(self) -> Genotype | None:
+        """Return the genotype of `fixed` as it was when these settings were made; a file may have changed since."""
+        return None if self.fixed is None else self._parsed[self.fixed]
+
+    def batch_problems(self, min_sequences: int) -> list[str]:
+        """Return a sentence if parts do not divide a batch, or leave less than a number of sequences each."""
+        parts = max(self.parts, 1)  # 0 is named as out of range already
+        if self.batch_size % parts:
+            return [f"batch_size {self.batch_size} cannot be divided into {self.parts} parts"]
+        if self.batch_size // parts < min_sequences:
+            return [
+                f"parts {self.parts} leaves less than {min_sequences} sequences in a part: batch normalisation needs "
+                f"{min_sequences}"
+            ]
+        return []
+
+    def common_problems(self) -> list[str]:
+        """Return a sentence for each contradiction among these settings; some may have any type."""
+        intra = self.learn == "intra"
+        checks = [
+            (not intra and not self.history, f"learn {self.learn} needs gates to search: history must be at least 1"),
+            (self.learn == "inter" and self.fixed is None,
+             "learn inter needs the cell that stays as it is: fixed must name a genotype"),
+            (intra and self.history,
+             "learn intra does not learn gates: history must be 0 (fixed can name a genotype with gates)"),
+            (self.learn == "joint" and self.fixed is not None,
+             "learn joint searches cell and gates: fixed must be left out"),
+            (intra and changed(self, "gate"),
+             f"gate {self.gate} is of gates that are searched: learn must be inter or joint (those of fixed have "
+             "their own)"),
+            (self.recurrence == "elementwise" and (self.history or self.fixed is not None),
+             "recurrence elementwise is of cells without gates: history must be 0, and fixed left out"),
+            (not self.gate_links and not self.history, "gate_links belongs to gates: history must be at least 1"),
+        ]  # fmt: skip
+        problems = [message for wrong, message in checks if wrong]
+        if self.fixed is not None:
+            try:
+                fixed = self._parsed[self.fixed] = self._parsed.get(self.fixed) or parse_genotype(self.fixed)
+            except FlairNasError as error:
+                return [*problems, f"fixed: {error}"]
+            if fixed.recurrence == "elementwise":
+                problems.append(f"fixed {self.fixed} has recurrence=elementwise, which goes with no gates")
+            if intra and fixed.state_gate is None and fixed.input_gate is None:
+                problems.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
+        return problems
+
+
+class StrategySettings:
+    """Base of the settings of a strategy: a dataclass in its module, above the strategy.
+
+    Attributes:
+        relaxation: grouping of the softmax of the supernet. None if the supernet runs one cell at a time.
+        warmup_epochs: number of first epochs in which the model weights learn alone.
+        convergence: more than 0 if the search can end before its last epoch.
+        candidates: genotypes of the user, as sources for `load_genotype`.
+        trained_alone: True if each candidate is trained on its own, from the first weights.
+    """
+
+    relaxation: str | None = None
+    warmup_epochs: int = 0
+    convergence: float = 0.0
+    candidates: list[str] | tuple[()] = ()
+    trained_alone: bool = False
+
+    def problems(self, config: CommonSettings) -> list[str]:
+        """Return a sentence for each setting that contradicts others; settings out of range may have any type."""
+        return []
+
+    def extendable(self, config: CommonSettings) -> bool:
+        """Return True if the first epochs do not depend on the number of epochs."""
+        return config.schedule == "constant"  # otherwise the learning rate falls until the last
+
+    def method(self, config: CommonSettings) -> str:
+        """Return the method in a few words, for a genotype's provenance; empty for the name of the strategy."""
+        return ""
+
+    def min_sequences(self, config: CommonSettings) -> int:
+        """Return the fewest sequences in a part of a batch: 2 for a relaxed cell, normalised over the batch."""
+        return 1 if self.relaxation is None or config.learn == "inter" else 2
+
+
+@dataclass
+class ContinualSettings:
+    """Settings of a search that goes on from the weights of another, or whose weights another one takes."""
+
+    after: str | None = setting(None, "folder of a finished search, from whose model weights this one goes on (CAS)")
+    sparsity: float = setting(
+        0.0, "CAS: weight of the row norms of what the next search takes, with --after of its change", low=0, high=1e6
+    )
+    orthogonality: float = setting(
+        0.0, "CAS: weight of the overlap of that change with the weights before it", low=0, high=1e6
+    )
+    retrain_epochs: int = setting(
+        0, "the last of the epochs, in which the derived genotype trains alone with the shared weights", low=0,
+        high=1_000_000,
+    )  # fmt: skip
+
+    def problems(self, config: CommonSettings, strategy: StrategySettings, unshared: str) -> list[str]:
+        """Return a sentence for each contradiction; `unshared` is the setting that lets cells share no weights."""
+        searched, retrained = config.epochs - self.retrain_epochs, bool(self.retrain_epochs)
+        checks = [
+            (self.orthogonality and self.after is None,
+             "orthogonality is to the weights of an earlier search: after must name its folder"),
+            (retrained and searched <= 0,
+             f"retrain_epochs {self.retrain_epochs} must be less than epochs {config.epochs}: they are its last ones"),
+            (self.after is not None and config.learn == "inter",
+             "after continues the search of a cell: learn must be intra or joint"),
+            (retrained and strategy.warmup_epochs >= searched > 0,
+             f"warmup_epochs {strategy.warmup_epochs} must be less than the {searched} epochs before retrain_epochs"),
+            (retrained and (config.learn == "inter" or strategy.convergence > 0),
+             "retrain_epochs goes neither with learn inter nor with convergence"),
+        ]  # fmt: skip
+        needless = changed(self, "after", "sparsity", "retrain_epochs") if unshared else ()
+        return [
+            *(message for wrong, message in checks if wrong),
+            *(f"{name} needs weights that all cells of one task share, which {unshared} has not" for name in needless),
+        ]

@@ -1,0 +1,194 @@
+"""Evolution: regularized (Real et al., AAAI 2019), or with progressive dynamic hurdles (So et al., ICML 2019)."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import astuple, dataclass
+
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype, mutate
+from flair_nas.search.protocols import JSON, Objective, Reduce
+from flair_nas.search.settings import CommonSettings
+from flair_nas.search.strategies.children import ChildSearch, ChildSettings
+from flair_nas.settings.fields import COUNT, setting
+
+
+@dataclass
+class EvolutionSettings(ChildSettings):
+    """Settings of evolution (Real et al., 2019; So et al., 2019)."""
+
+    population: int = setting(100, "members that are alive, P", low=1, high=1_000_000)
+    tournament: int = setting(25, "members of which the best is the parent of a child, S", **COUNT)
+    removal: str = setting(
+        "oldest", "the member that makes room for a child, the oldest or the worst of a tournament",
+        choices=("oldest", "worst"),
+    )  # fmt: skip
+    hurdle_every: int | None = setting(
+        None, "children after which there is a further hurdle, the mean cost of the population", **COUNT
+    )
+
+    def problems(self, config: CommonSettings) -> list[str]:
+        """Return a sentence for tournaments and hurdles that cannot be, and for what `ChildSettings` refuses."""
+        stages = len(self.child_steps)
+        checks = [
+            (self.tournament > self.population,
+             f"tournament {self.tournament} is larger than population {self.population}"),
+            (self.removal == "worst" and self.tournament == 1,
+             "removal worst needs a tournament of at least 2: of 1 it is any member"),
+            (stages > 1 and not self.hurdle_every,
+             "several child_steps need hurdle_every, the number of children between two hurdles"),
+            (self.hurdle_every and stages == 1, "hurdle_every needs at least two child_steps, one for each stage"),
+        ]  # fmt: skip
+        return super().problems(config) + [message for wrong, message in checks if wrong]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trained child.
+
+    Args:
+        number: number of children before it.
+        cost: what it is judged by, the smaller the better.
+        stage: number of stages that it was trained for.
+    """
+
+    number: int
+    cost: float
+    stage: int = 1
+
+
+class Population:
+    """Members that are alive, and hurdles for children.
+
+    With removal ``oldest`` this is regularized evolution (Real et al., algorithm 1). With ``worst`` and hurdles it is
+    evolution with progressive dynamic hurdles (So et al., section 3.2).
+
+    Attributes:
+        members: those alive, in the order of their places.
+        hurdles: costs that a child must be below to train for another stage.
+        children: number of members so far, dead ones too.
+    """
+
+    def __init__(self, settings: EvolutionSettings) -> None:
+        self.settings = settings
+        self.members: list[Member] = []
+        self.hurdles: list[float] = []
+        self.children = 0
+
+    @property
+    def full(self) -> bool:
+        """True if there are enough members for a tournament; before, children are drawn at random."""
+        return len(self.members) >= self.settings.population
+
+    def choose_parent(self, draw: random.Random) -> Member:
+        """Return the best of a tournament.
+
+        Members are drawn with replacement where the oldest are removed, and without where the worst are, as in the
+        code of both papers.
+        """
+        if self.settings.removal == "oldest":
+            drawn = [draw.choice(self.members) for _ in range(self.settings.tournament)]
+        else:
+            drawn = draw.sample(self.members, self.settings.tournament)
+        return min(drawn, key=lambda member: member.cost)
+
+    def clears(self, cost: float, stage: int) -> bool:
+        """Return True if a child with this cost after this many stages trains for another one."""
+        return stage <= len(self.hurdles) and cost < self.hurdles[stage - 1]
+
+    def add(self, member: Member, draw: random.Random) -> Member | None:
+        """Take in a child; return the member that makes room for it, or None while there is room.
+
+        After every m children there is a further hurdle. The first is the mean cost of all members, each later one that
+        of the members that were trained for the most stages.
+        """
+        removed = None
+        if not self.full:
+            self.members.append(member)
+        elif self.settings.removal == "oldest":
+            removed = self.members.pop(0)
+            self.members.append(member)
+        else:
+            places = draw.sample(range(len(self.members)), self.settings.tournament)
+            place = max(places, key=lambda place: self.members[place].cost)
+            removed, self.members[place] = self.members[place], member
+        self.children += 1
+        every, stages = self.settings.hurdle_every, len(self.settings.child_steps)
+        if every and self.children % every == 0 and len(self.hurdles) + 1 < stages:
+            self._add_hurdle()
+        return removed
+
+    def _add_hurdle(self) -> None:
+        finite = [member for member in self.members if math.isfinite(member.cost)]
+        most = max((member.stage for member in finite), default=0) if self.hurdles else 0
+        costs = [member.cost for member in finite if member.stage >= most]
+        if costs:
+            self.hurdles.append(sum(costs) / len(costs))
+
+
+class Evolution(ChildSearch):
+    """Evolution: a child is a good member of the population with one change. The result is the best of all children.
+
+    With several `child_steps`, a child trains on while it clears the hurdles.
+
+    Raises:
+        FlairNasError: fewer steps than the first population takes.
+    """
+
+    settings = EvolutionSettings
+    own: EvolutionSettings
+    title, enough = "evolution", 32
+
+    def __init__(
+        self, objective: Objective, config: CommonSettings, settings: EvolutionSettings, reduce: Reduce | None
+    ) -> None:
+        self.population = Population(settings)
+        super().__init__(objective, config, settings, reduce)
+        steps, size = settings.child_steps[0], settings.population
+        if size >= (count := self.total // steps):
+            # a smaller population must hold a tournament, and leave a child
+            smaller = f"--population to {count - 1} or less, " if count > settings.tournament else ""
+            raise FlairNasError(
+                f"{config.epochs} epochs allow {count} children of {steps} steps, and population {size} takes all of "
+                f"them: set {smaller}a smaller --child-steps, or more --epochs"
+            )
+
+    def propose(self) -> Genotype:
+        """Return a random cell for the first population, then a good member with one change."""
+        if not self.population.full:
+            return self.draw_random()
+        parent = self.children[self.population.choose_parent(self.random).number]
+        return self.draw_new(lambda: mutate(parent, self.random, self.config.gate_links))
+
+    def take(self, number: int, cost: float) -> None:
+        """Add a child to the population."""
+        self.population.add(Member(number, cost, self.stage), self.random)
+
+    def clears(self, cost: float) -> bool:
+        """Return True if the present child is better than the hurdle of its stage."""
+        return self.population.clears(cost, self.stage)
+
+    def end_epoch(self) -> JSON:
+        """Return the best score, the mean cost of the population, and the hurdles."""
+        members, hurdles = self.population.members, self.population.hurdles
+        costs = [member.cost for member in members if math.isfinite(member.cost)]
+        figures = super().end_epoch() | {"population_cost": sum(costs) / len(costs) if costs else None}
+        if self.own.hurdle_every:
+            mean = sum(member.stage for member in members) / max(len(members), 1)
+            figures |= {"hurdles": [*hurdles], "mean_stage": mean}
+        return figures
+
+    def state_dict(self) -> JSON:
+        """Return the state of the children, and the population."""
+        population = self.population
+        members = [astuple(member) for member in population.members]
+        kept = {"members": members, "hurdles": [*population.hurdles], "children": population.children}
+        return super().state_dict() | {"population": kept}
+
+    def load_state_dict(self, state: JSON) -> None:
+        """Restore children and population."""
+        super().load_state_dict(state)
+        kept = state["population"]
+        self.population.members = [Member(*values) for values in kept["members"]]
+        self.population.hurdles, self.population.children = [*kept["hurdles"]], kept["children"]

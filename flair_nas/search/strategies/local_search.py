@@ -1,0 +1,58 @@
+"""Local search: try the neighbours of the best cell, move to the first better one, begin anew where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flair_nas.genotype import Genotype, neighbours
+from flair_nas.search.protocols import JSON, Objective, Reduce
+from flair_nas.search.settings import CommonSettings
+from flair_nas.search.strategies.children import ChildSearch, ChildSettings
+
+
+@dataclass
+class LocalSearchSettings(ChildSettings):
+    """Settings of local search (White et al., 2021)."""
+
+    def problems(self, config: CommonSettings) -> list[str]:
+        """Return a sentence for several stages, and for what `ChildSettings` refuses."""
+        several = "strategy local-search has no hurdles: child_steps must be one number"
+        return super().problems(config) + [several] * (len(self.child_steps) > 1)
+
+
+class LocalSearch(ChildSearch):
+    """Local search, the baseline of White et al. (UAI 2021), with moves to the first better neighbour."""
+
+    settings = LocalSearchSettings
+    title, enough = "local-search", 16
+
+    def __init__(
+        self, objective: Objective, config: CommonSettings, settings: LocalSearchSettings, reduce: Reduce | None
+    ) -> None:
+        self.center: int | None = None  # number of the child whose neighbours are tried
+        self.left: list[Genotype] = []  # its neighbours that were not tried, the next one last
+        super().__init__(objective, config, settings, reduce)
+
+    def propose(self) -> Genotype:
+        """Return the next neighbour, or a random cell where none is left."""
+        while self.left:
+            if (child := self.left.pop()) not in self.children:
+                return child
+        self.center = None
+        return self.draw_random()
+
+    def take(self, number: int, cost: float) -> None:
+        """Move to a child that is better, or that begins anew."""
+        if self.center is None or cost < self.scores[self.center]:
+            self.center = number
+            self.left = neighbours(self.children[number], self.config.gate_links)
+            self.random.shuffle(self.left)
+
+    def state_dict(self) -> JSON:
+        """Return the state of the children, and the neighbours that are left."""
+        return super().state_dict() | {"center": self.center, "left": [child.to_dict() for child in self.left]}
+
+    def load_state_dict(self, state: JSON) -> None:
+        """Restore the children and the neighbours that are left."""
+        super().load_state_dict(state)
+        self.center, self.left = state["center"], [Genotype.from_dict(child) for child in state["left"]]
