@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECIPES = re.findall(
     r"^```diff\n(.*?)^```$", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.M | re.S
 )
-FILES = {"operation": 2, "form": 2, "layer": 2, "preset": 1}
+FILES = {"operation": 2, "form": 2, "layer": 2, "preset": 1, "strategy": 2}
 """The number of files that each recipe touches, in the order of the page."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 import torch
@@ -109,18 +109,30 @@ class CellBase(nn.Module):
     def _range(self, width: int) -> float:
         return self.range_of(width) if self.init_range is None else self.init_range
 
-    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
+    def step(
+        self, x: Tensor, last: Sequence[Tensor], scale: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Compute one time step of a full recurrence by the equations; engines do so for a whole sequence.
 
         Args:
-            x: x_t W_x, or x̂_t W_x if there is an input gate, [B, W].
-            h: h_{t-1}, or ĥ_{t-1} if there is a state gate, [B, H].
-            mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
-            previous: h_{t-1} if h is ĥ_{t-1}, [B, H].
+            x: x_t, [B, D], if there is an input gate; else x_t W_x, [B, W].
+            last: h_{t-1}, and with an input gate the states before it, latest first, [B, H] each.
+            scale: the scale of the state gate, [B, H], or None.
+            mask: variational dropout mask of the states where they enter a product, [B, H], or None.
 
         Returns:
             h_t, [B, H].
         """
+        if self.input_gate is not None:
+            x = product(x * self.input_gate.scale([masked(h, mask) for h in last]), self.weight_input)  # x̂_t W_x
+        h = last[0] if scale is None else last[0] * scale  # ĥ_{t-1}
+        pre = x + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, W]
+        highway, carry = self.form()
+        compute = partial(edge, highway=highway)
+        return self.run_nodes(compute("tanh", pre, h if carry == "gated" else last[0]), mask, compute)
+
+    def form(self) -> tuple[bool, str]:
+        """Return the options `highway` and `carry` of a full recurrence."""
         raise NotImplementedError
 
     def run_nodes(self, state: Tensor, mask: Tensor | None = None, edge: Edges = edge) -> Tensor:
@@ -186,13 +198,9 @@ class SearchedCell(CellBase):
         self.set_gates(genotype)
         self.reset_parameters()
 
-    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
-        """Compute one time step by the equations (I-DARTS eq. 1); see `CellBase.step`."""
-        genotype = self.genotype
-        pre = x + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, W]
-        carry = h if previous is None or genotype.carry == "gated" else previous
-        form = partial(edge, highway=genotype.highway)
-        return self.run_nodes(form("tanh", pre, carry), mask, form)
+    def form(self) -> tuple[bool, str]:
+        """Return the options `highway` and `carry`."""
+        return self.genotype.highway, self.genotype.carry
 
     def run_nodes(self, state: Tensor, mask: Tensor | None = None, edge: Edges = edge) -> Tensor:
         """Compute h_t from s_0 (I-DARTS eq. 1); see `CellBase.run_nodes`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from numbers import Integral, Real
 
 
@@ -26,12 +25,6 @@ def papers_range(width: int) -> float:
     their large learning rates. The width is as for `default_range`.
     """
     return 1.17 / math.sqrt(width)
-
-
-def to_number(number: float | None) -> float | None:
-    """Return a number of NumPy as one of Python, which JSON can hold."""
-    item: Callable[[], float] | None = getattr(number, "item", None)
-    return number if item is None else item()
 
 
 def check_arguments(init_range: float | None, **numbers: float) -> None:

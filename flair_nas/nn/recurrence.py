@@ -14,7 +14,7 @@ from flair_nas.nn.kernels.engine import Engine, Recurrence
 from flair_nas.nn.kernels.gate import state_gate_scale
 from flair_nas.nn.kernels.native import elementwise, run
 from flair_nas.nn.kernels.tracing import untraced
-from flair_nas.nn.matrix_product import masked, product, product_dtype
+from flair_nas.nn.matrix_product import product, product_dtype
 from flair_nas.nn.packing import Packing
 
 ENGINES: dict[str, Engine] = {"native": run.run, "columns": columns.run}
@@ -107,12 +107,7 @@ def run_equations(cell: CellBase, inputs: Inputs) -> Tensor:
     for t, x in enumerate(read.split(packing.sizes)):
         size = len(x)  # the shortest sequences have ended
         last = [h[:size] for h in last]
-        dropped = None if mask is None else mask[:size]
-        if cell.input_gate is not None:
-            x = x * cell.input_gate.scale([masked(h, dropped) for h in last])  # x̂_t, [B_t, D]
-            x = product(x, cell.weight_input)  # [B_t, W]
-        h = last[0] if scales is None else last[0] * scales[t]  # ĥ_{t-1}
-        h = cell.step(x, h, dropped, previous=last[0])
+        h = cell.step(x, last, None if scales is None else scales[t], None if mask is None else mask[:size])
         outputs.append(h)
         last = [h, *last[:-1]] if cell.input_gate is not None else [h]
     return torch.cat(outputs)

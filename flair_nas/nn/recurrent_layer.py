@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.errors import brief
 from flair_nas.nn.cell import CellBase
-from flair_nas.nn.init import check_arguments, to_number
+from flair_nas.nn.init import check_arguments
 from flair_nas.nn.matrix_product import product_dtype
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import Start, run_cell
@@ -57,9 +57,10 @@ class RecurrentLayer(nn.Module):
         check_arguments(None, **sizes, **dropouts)
         if dropout and num_layers == 1:
             warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=3)
-        self.input_size, self.hidden_size = input_size, hidden_size
-        self.num_layers, self.bidirectional, self.batch_first = num_layers, bool(bidirectional), bool(batch_first)
-        self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
+        # numbers may be of NumPy, and JSON holds Python's own
+        self.input_size, self.hidden_size, self.num_layers = map(int, (input_size, hidden_size, num_layers))
+        self.bidirectional, self.batch_first = bool(bidirectional), bool(batch_first)
+        self.dropout, self.input_dropout, self.recurrent_dropout = map(float, dropouts.values())
         with _made_on(device, dtype):
             self.cells = nn.ModuleList(
                 make_cell(hidden_size * self.num_directions if layer else input_size)
@@ -89,7 +90,7 @@ class RecurrentLayer(nn.Module):
         """Return everything but the weights, as JSON data."""
         sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
         names = (*sizes, "dropout", "input_dropout", "recurrent_dropout")
-        return {name: to_number(getattr(self, name)) for name in names}
+        return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
         """Return the arguments, for printing."""

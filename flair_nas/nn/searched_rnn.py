@@ -11,7 +11,7 @@ import torch
 from flair_nas.errors import brief
 from flair_nas.genotype import Genotype
 from flair_nas.nn.cell import SearchedCell
-from flair_nas.nn.init import check_arguments, to_number
+from flair_nas.nn.init import check_arguments
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 
 
@@ -83,7 +83,7 @@ class SearchedRNN(RecurrentLayer):
 
         sizes, dropouts = (input_size, hidden_size), (dropout, input_dropout, recurrent_dropout)
         super().__init__(*sizes, make_cell, num_layers, bidirectional, batch_first, *dropouts, device, dtype)
-        self.genotype, self.init_range = genotype, init_range
+        self.genotype, self.init_range = genotype, None if init_range is None else float(init_range)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -108,4 +108,4 @@ class SearchedRNN(RecurrentLayer):
 
     def config(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""
-        return {**super().config(), "init_range": to_number(self.init_range), "genotype": self.genotype.to_dict()}
+        return {**super().config(), "init_range": self.init_range, "genotype": self.genotype.to_dict()}

@@ -83,18 +83,18 @@ def _write_full(
     size, state_gate, input_gate = cell.hidden_size, cell.state_gate, cell.input_gate
 
     def step(body: Graph, before: list[str], read: list[str]) -> tuple[list[str], list[str]]:
-        (hidden, *past), after = before, list[str]()
-        h = gated = trace(body, hidden, size)
+        (hidden, *past), after, scale = before, list[str](), None
         inputs = trace(body, read[0], x.size if input_gate is not None else cell.weight_input.shape[1])
         if state_gate is not None:
             seen, past = past[0], past[1:]
-            gated = h * state_gate.scale([trace(body, name, x.size) for name in _each(body, seen, state_gate.history)])
+            scale = state_gate.scale([trace(body, name, x.size) for name in _each(body, seen, state_gate.history)])
             after.append(_pushed(body, read[-1], seen, state_gate.history))
-        if input_gate is not None:
-            last = [hidden, *(_each(body, past[0], input_gate.history - 1) if past else ())]  # h_{t-1}..h_{t-m}
-            inputs = product(inputs * input_gate.scale([trace(body, name, size) for name in last]), cell.weight_input)
-            after += [_pushed(body, hidden, value, input_gate.history - 1) for value in past]
-        output = name_of(cell.step(inputs, gated, previous=h))
+        last = [hidden]  # h_{t-1}..h_{t-m}
+        for value in past:
+            assert input_gate is not None
+            last += _each(body, value, input_gate.history - 1)
+            after.append(_pushed(body, hidden, value, input_gate.history - 1))
+        output = name_of(cell.step(inputs, [trace(body, name, size) for name in last], scale))
         return [output, *after], [output]
 
     inputs = [name_of(x if input_gate is not None else product(x, cell.weight_input))]

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from flair.data import Sentence, Token
@@ -27,14 +26,6 @@ Found = set[tuple[int, int, int, str]]
 """Labels: sentence, first word, word after the last, label."""
 
 
-class Outcome(NamedTuple):
-    """Labels of a tagger, how good they are, and how long they took."""
-
-    labels: Found
-    f1: float  # in percent, against the gold labels
-    seconds: float
-
-
 def check_export(tagger: SequenceTagger, folder: str | Path, sentences: Sequence[Sentence], int8: bool = False) -> str:
     """Compare an exported tagger with the tagger on labelled sentences.
 
@@ -52,65 +43,52 @@ def check_export(tagger: SequenceTagger, folder: str | Path, sentences: Sequence
         FlairNasError: the tagger and its export find different labels, of which the error shows the first; or the
             sentences have no labels of the tagger's kind.
     """
-    folder = user_path(folder)
-    threads, label_type = torch.get_num_threads(), tagger.label_type
+    folder, label_type = user_path(folder), tagger.label_type
     check_labels(tagger, sentences, label_type, warn=True)
-    before = _tag_by_flair(tagger, sentences, label_type)
-    outcomes = {"PyTorch": (before, 0), "onnxruntime": _tag_by_export(folder, threads, sentences, label_type)}
-    notes = []
-    after = outcomes["onnxruntime"][0].labels
-    if before.labels != after:
-        raise FlairNasError(f"{folder}: {_describe_first(sentences, before.labels, after)}")
-    if int8:
-        quantize_tagger(folder)
-        outcomes["int8"] = _tag_by_export(folder, threads, sentences, label_type)
-        together, alone = (
-            outcomes["int8"][0].labels,
-            _tag_by_export(folder, threads, sentences, label_type, 1)[0].labels,
-        )
-        notes.append(f"int8: {len(together ^ alone)} of {len(together | alone):,} labels depend on the batch (32 or 1)")
+    gold, words = _labels_of(sentences, label_type), [[token.text for token in sentence] for sentence in sentences]
     lines = [f"| {len(sentences):,} sentences | labels | changed | F1 | seconds | size |", "| --- |" + " --- |" * 5]
-    for name, (outcome, size) in outcomes.items():
-        share = len(before.labels ^ outcome.labels) / max(1, len(before.labels | outcome.labels))
-        if share > MUCH:
-            log.warning("int8 changes %.1f %% of the labels; without --int8 they are the tagger's", 100 * share)
-        figures = f"{len(outcome.labels):,} | {100 * share:.1f} % | {outcome.f1:.2f} | {outcome.seconds:.1f}"
-        lines.append(f"| {name} | {figures} | {f'{size / 1e6:.1f} MB' if size else '-'} |")
-    return "\n".join([*lines, *notes])
 
+    def measure(name: str, tag: Callable[[], Found], expected: Found | None = None, size: str = "-") -> Found:
+        start = time.perf_counter()
+        labels = tag()
+        seconds, expected = time.perf_counter() - start, labels if expected is None else expected
+        share = 100 * _share(expected, labels)
+        f1 = 200 * len(labels & gold) / max(1, len(labels) + len(gold))
+        lines.append(f"| {name} | {len(labels):,} | {share:.1f} % | {f1:.2f} | {seconds:.1f} | {size} |")
+        return labels
 
-def _tag_by_flair(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str) -> Outcome:
-    """Tag the sentences of a corpus, which keep their labels."""
-    copies = [Sentence([token.text for token in sentence]) for sentence in sentences]
+    copies = [Sentence(texts) for texts in words]  # the sentences of the corpus keep their labels
 
-    def run() -> Found:
+    def tag_by_flair() -> Found:
         tagger.predict(copies, mini_batch_size=32)
-        return _labels_of(copies, tagger.label_type)
+        return _labels_of(copies, label_type)
 
-    return _judge(run, sentences, label_type)
-
-
-def _tag_by_export(
-    folder: Path, threads: int, sentences: Sequence[Sentence], label_type: str, batch_size: int = 32
-) -> tuple[Outcome, int]:
-    """Tag the sentences of a corpus by an exported tagger; return its size too, in bytes."""
-    tagger = Tagger(folder, threads=threads)
-    words = [[token.text for token in sentence] for sentence in sentences]
-
-    def run() -> Found:
-        spans = enumerate(tagger.find_spans(words, batch_size=batch_size))
+    def tag_by_export(exported: Tagger, batch_size: int = 32) -> Found:
+        spans = enumerate(exported.find_spans(words, batch_size=batch_size))
         return {(number, span.first, span.end, span.label) for number, found in spans for span in found}
 
-    return _judge(run, sentences, label_type), sum(file.stat().st_size for file in folder.iterdir())
+    def measure_export(name: str) -> tuple[Found, Tagger]:
+        exported = Tagger(folder, threads=torch.get_num_threads())
+        size = f"{sum(file.stat().st_size for file in folder.iterdir()) / 1e6:.1f} MB"
+        return measure(name, lambda: tag_by_export(exported), before, size), exported
+
+    before = measure("PyTorch", tag_by_flair)
+    after, _ = measure_export("onnxruntime")
+    if before != after:
+        raise FlairNasError(f"{folder}: {_describe_first(sentences, before, after)}")
+    if int8:
+        quantize_tagger(folder)
+        together, exported = measure_export("int8")
+        if (share := _share(before, together)) > MUCH:
+            log.warning("int8 changes %.1f %% of the labels; without --int8 they are the tagger's", 100 * share)
+        alone = tag_by_export(exported, batch_size=1)
+        lines.append(f"int8: {len(together ^ alone)} of {len(together | alone):,} labels depend on the batch (32 or 1)")
+    return "\n".join(lines)
 
 
-def _judge(run: Callable[[], Found], sentences: Sequence[Sentence], label_type: str) -> Outcome:
-    start = time.perf_counter()
-    labels = run()
-    seconds = time.perf_counter() - start
-    gold = _labels_of(sentences, label_type)
-    count = len(labels) + len(gold)
-    return Outcome(labels, 200 * len(labels & gold) / count if count else 0.0, seconds)
+def _share(one: Found, other: Found) -> float:
+    """Return the share of labels that one of two taggers alone finds."""
+    return len(one ^ other) / max(1, len(one | other))
 
 
 def _labels_of(sentences: Sequence[Sentence], label_type: str) -> Found:

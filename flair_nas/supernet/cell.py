@@ -225,19 +225,17 @@ class CellSupernet(CellBase):
 
     # --- interface of cells ---
 
-    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
-        """Compute one time step by the equations (DARTS; I-DARTS eq. 4); see `CellBase.step`.
+    def form(self) -> tuple[bool, str]:
+        """Return the options `highway` and `carry`."""
+        return True, self.carry
+
+    def run_nodes(self, state: Tensor, mask: Tensor | None = None, edge: Edges = edge) -> Tensor:
+        """Compute h_t from s_0 (DARTS; I-DARTS eq. 4); see `CellBase.run_nodes`.
 
         s_i = Σ_{j<i} Σ_k p_k^{ij} (s_j + σ(c) (op_k(z) - s_j)) with [c | z] = s_j W_i, where drop adds nothing; s_0 and
         every s_i pass one shared batch normalisation without affine parameters, over the batch. h_t is the mean of
         s_1..s_N.
         """
-        pre = x + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
-        carry = h if previous is None or self.carry == "gated" else previous
-        return self.run_nodes(edge("tanh", pre, carry), mask)
-
-    def run_nodes(self, state: Tensor, mask: Tensor | None = None, edge: Edges = edge) -> Tensor:
-        """Compute h_t from s_0; see `CellBase.run_nodes`."""
         mixing, states = iter(self.mixing_weights()), [self._normalise(state)]
         for weight in self.weight_nodes:
             terms = [edge(next(mixing), product(masked(state, mask), weight), state) for state in states]  # [B, H] each

@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import torch
 from flair.data import Dictionary, Sentence
 from flair.embeddings import OneHotEmbeddings
 from flair.models import LanguageModel, SequenceTagger
+from killing import write_text
 from torch import nn
 
 import flair_nas
@@ -150,6 +152,19 @@ def check_preset() -> None:
     assert Tagger("exported").predict(["Ada saw London"])
 
 
+def check_strategy() -> None:
+    """Check the strategy hill-climbing, and the cell that it finds."""
+    assert "probability that a child is a random cell" in said(["search", "--help"])
+    write_text(Path("text"))
+    settings = {"child-steps": 2, "restart": 0.5, "hidden-size": 6, "nodes": 2, "batch-size": 4, "bptt": 12}
+    flags = [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
+    said(["search", "--strategy", "hill-climbing", "--text", "text", "--epochs", "2", "--out", "found", *flags])
+    said(["search", "--resume", "found", "--epochs", "3"])
+    found = load_genotype("found")
+    assert found.origin["method"] == "hill-climbing"
+    check_cell(found.one_line(), "residual", found.nodes[0][0].op)
+
+
 def said(command: list[str]) -> str:
     """Return what a command prints."""
     with redirect_stdout(io.StringIO()) as out:
@@ -168,6 +183,7 @@ if __name__ == "__main__":
         "form": check_form,
         "layer": check_layer,
         "preset": check_preset,
+        "strategy": check_strategy,
     }.items():
         try:
             check()
