@@ -98,6 +98,8 @@ def _section(command: str, parser: argparse.ArgumentParser, level: str, seen: se
             seen.add(paragraph)
             yield _escape(paragraph)
     kinds = _kinds(SETTINGS.get(command, ()))
+    if command == "search":
+        kinds["objective"] = kinds["objective"]._replace(choices=OBJECTIVES)
     for group in parser._action_groups:
         actions = [
             action

@@ -92,7 +92,7 @@ class SeveralSearchConfig(SearchSettings):
             raise FlairNasError(f"{where} names a corpus, and a task is on text by default: add objective: tagging")
         config_type = task_settings(objective)
         own = settings_in(task, config_type, where)
-        whole = self._of_whole()
+        whole = self._shared_settings()
         for name in own:
             if name in whole:
                 raise FlairNasError(
@@ -106,7 +106,7 @@ class SeveralSearchConfig(SearchSettings):
         except FlairNasError as error:
             raise FlairNasError(f"{where}: {error}") from None
 
-    def _of_whole(self) -> dict[str, Any]:
+    def _shared_settings(self) -> dict[str, Any]:
         """Return the settings that the tasks have in common, by name."""
         known = get_all_kinds(SearchSettings).keys() - {*OF_TASKS, "objective"}
         return {name: value for name, value in flatten(self).items() if name in known}
@@ -114,7 +114,7 @@ class SeveralSearchConfig(SearchSettings):
     def portable(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults, without places, also of the tasks."""
         tasks = [{"name": name, "objective": task.objective} | task.portable() for name, task in self._named.items()]
-        whole = self._of_whole()
+        whole = self._shared_settings()
         own = [{key: value for key, value in task.items() if key not in whole} for task in tasks]
         return super().portable() | {"tasks": [_as_line(task) for task in own]}
 
