@@ -70,6 +70,19 @@ def load_stage(folder: str | Path) -> Stage:
     return Stage(folder, config, load_genotype(str(folder)), state["model"], state["text"].partition(" after ")[0])
 
 
+def find_stage(config: SearchSettings) -> Stage | None:
+    """Return the finished search that settings go on from, if there is one.
+
+    Raises:
+        FlairNasError: it cannot be continued, or is of another space.
+    """
+    if config.continual.after is None:
+        return None
+    stage = load_stage(config.continual.after)
+    check_like(stage, config)
+    return stage
+
+
 def matrices(supernet: OneTask) -> list[Tensor]:
     """Return the matrices of a layer as the paper has them, each [out, in]; the vector of a recurrence is [H].
 

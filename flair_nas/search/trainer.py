@@ -23,8 +23,9 @@ from flair_nas.runs.duration import duration
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
+from flair_nas.search.build import build_objective, log_derived_settings, make_strategy, read_data
 from flair_nas.search.config import PLACES, SearchConfig, SearchSettings
+from flair_nas.search.continual import find_stage
 from flair_nas.search.health import explain_failure, explain_tasks, find_unlearned
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
@@ -98,10 +99,15 @@ def search_genotype(
         if config.learn == "intra" and changed(config, "carry"):
             log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
                         config.carry, f"--fixed NAME,carry={config.carry}")  # fmt: skip
-        # the main process keeps the folder for all
-        run = by_main(accelerator, lambda: stack.enter_context(_open(config, out, command))) or Run(out, config)
-        learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
-        return _Search(run, learned, accelerator, progress).run_all()
+        stage = find_stage(config)
+
+        def prepare() -> tuple[Run[SearchSettings], Callable[[Accelerator], Objective]]:
+            run = stack.enter_context(_open(config, out, command))
+            return run, objective or read_data(config, text, progress)
+
+        # the main process keeps the folder for all, and has put the data into a cache when the others read them
+        run, make = by_main(accelerator, prepare) or (Run(out, config), objective or read_data(config, text))
+        return _Search(run, build_objective(config, accelerator, stage, make), accelerator, progress).run_all()
 
 
 def _open(
@@ -135,14 +141,14 @@ class _Search:
 
     def run_all(self) -> SearchResult:
         run, finished = self.run, self.run.resume(self._restore)
-        by_main(self.accelerator, run.accept)
+        self._by_main(run.accept)
         if finished:
             extends = self.config.is_extendable and not self.strategy.converged()
             hint = "; --epochs extends it" if extends else ""
             log.warning("%s is finished, so nothing was searched%s", run.folder, hint)
         else:
             self._train()
-        genotype = (self._kept_genotype() if finished else None) or self._write_genotype()
+        genotype = self._kept_genotype() or self._write_genotype()
         if self.is_main and run.history:
             from flair_nas.drawing.charts import draw_progress
 
@@ -216,7 +222,6 @@ class _Search:
         self.run.history.append(line)
         self.epoch = epoch
         self._save(finished=False)
-        self._write_genotype()
         display.epoch(line, self.config.epochs)
 
     def _check_weights(self, epoch: int, steps: int, max_norm: float) -> None:
@@ -240,7 +245,22 @@ class _Search:
             "strategy": self.strategy.state_dict(),
             "random": gather(random_state()),
         }
-        by_main(self.accelerator, lambda: self.run.save(state))
+        genotype = self._describe_genotype()
+
+        def write() -> None:
+            self.run.save(state)
+            genotype.save(self.run.folder / "genotype.json")
+
+        self._by_main(write)
+
+    def _by_main(self, work: Callable[[], None]) -> None:
+        """Let the main process write to the folder while the others wait."""
+        by_main(self.accelerator, work)
+
+    def _write_genotype(self) -> Genotype:
+        genotype = self._describe_genotype()
+        self._by_main(lambda: genotype.save(self.run.folder / "genotype.json"))
+        return genotype
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
@@ -281,7 +301,7 @@ class _Search:
         return f"{fixed.one_line()} with " + ", ".join(f"{name}={value}" for name, value in fixed.options.items())
 
     def _kept_genotype(self) -> Genotype | None:
-        """Return the genotype file of a finished search, with its provenance, if it is still there."""
+        """Return the genotype file, with its provenance, if it is there and whole."""
         best = self.strategy.genotype()
         try:
             kept = Genotype.load(self.run.folder / "genotype.json")
@@ -314,7 +334,8 @@ class _Search:
         failure = explain_failure(cost, self.judged_against, metric, losses, about.judged_on, about.longer)
         return failure or about.verdict(history), not failure
 
-    def _write_genotype(self) -> Genotype:
+    def _describe_genotype(self) -> Genotype:
+        """Return the genotype so far, with its provenance."""
         verdict, _ = self._judge()
         origin: JSON = {
             "method": self.config.own.method(self.config)
@@ -327,9 +348,7 @@ class _Search:
             **({"verdict": verdict} if verdict else {}),
             "flair_nas": __version__,
         }
-        genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)
-        by_main(self.accelerator, lambda: genotype.save(self.run.folder / "genotype.json"))
-        return genotype
+        return dataclasses.replace(self.strategy.genotype(), origin=origin)
 
 
 class _Display:
