@@ -12,7 +12,7 @@ from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli.command import EXIT_CODES, build_parser
 from flair_nas.cli.flags import count, describe_preset
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.search.lookup import OBJECTIVES, settings_class
+from flair_nas.search.several_config import OBJECTIVES, settings_class
 from flair_nas.select.config import SelectConfig, TextSelectConfig
 from flair_nas.settings.fields import Kind, describe, get_all_kinds
 from flair_nas.storage.resources import resource_path

@@ -10,10 +10,12 @@ from accelerate import Accelerator
 
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.continual import Stage, continue_from, find_stage
-from flair_nas.search.lookup import objective_module, settings_class
+from flair_nas.search.objectives import several
 from flair_nas.search.protocols import Data, Objective, Reduce, Strategy
 from flair_nas.search.registry import strategy_class
+from flair_nas.search.several_config import settings_class
 from flair_nas.search.strategies.retrained import Retrained
+from flair_nas.search.tasks import task_module
 from flair_nas.settings.fields import check_config
 
 log = logging.getLogger("flair_nas")
@@ -39,7 +41,7 @@ def make_objective(
 def read_data(config: SearchSettings, data: Data = None, progress: bool = False) -> Callable[[Accelerator], Objective]:
     """Read the data that the settings name, or those passed; return a function that makes their objective."""
     check_config(config, settings_class(config.objective))
-    kind = objective_module(config.objective)
+    kind = several if config.objective == "several" else task_module(config.objective)
     corpus = kind.read(config, data, progress)
     return lambda accelerator: kind.build(config, corpus, accelerator)
 

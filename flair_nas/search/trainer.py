@@ -163,7 +163,8 @@ class _Search:
         if not self.epoch:
             log_derived_settings(objective)
         steps = {epoch: objective.steps(epoch) for epoch in epochs}
-        with _Display(sum(steps.values()), self.progress, self.objective.metric) as display:
+        total = sum(steps.values())
+        with _Display(total, self.config.epochs, self.strategy, objective.metric, self.progress) as display:
             self.objective.module.train()
             try:
                 for epoch in epochs:
@@ -193,7 +194,7 @@ class _Search:
             if figures.validation_loss is not None:
                 validation, num_validation = validation + figures.validation_loss, num_validation + 1
                 mean_validation = validation / num_validation
-            display.step(epoch, self.config.epochs, mean_training or 0.0, mean_validation, figures.mad, self.strategy)
+            display.step(epoch, mean_training, mean_validation, figures.mad)
         trained, trained_cpu = time.perf_counter(), time.process_time()
         if self.reduce is not None:  # each process has seen other columns; batch normalisation keeps their statistics
             self.reduce([buffer for buffer in self.objective.module.buffers() if buffer.is_floating_point()])
@@ -222,7 +223,7 @@ class _Search:
         self.run.history.append(line)
         self.epoch = epoch
         self._save(finished=False)
-        display.epoch(line, self.config.epochs)
+        display.epoch(line)
 
     def _check_weights(self, epoch: int, steps: int, max_norm: float) -> None:
         """Raise a NotFiniteError if a weight is not finite: such weights are never saved."""
@@ -357,8 +358,8 @@ class _Display:
     Without `progress`, each epoch is logged instead.
     """
 
-    def __init__(self, steps: int, progress: bool, metric: Metric) -> None:
-        self.progress, self.steps, self.metric = progress, steps, metric
+    def __init__(self, steps: int, epochs: int, strategy: Strategy, metric: Metric, progress: bool) -> None:
+        self.steps, self.epochs, self.strategy, self.metric, self.progress = steps, epochs, strategy, metric, progress
         self.bar = tqdm(total=steps, unit="step", disable=not progress, leave=False, file=sys.stderr)
         self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
         self.started, self.steps_done = time.perf_counter(), 0
@@ -370,30 +371,22 @@ class _Display:
         self.line.close()
         self.bar.close()
 
-    def step(
-        self,
-        epoch: int,
-        epochs: int,
-        training: float,
-        validation: float | None,
-        mad: Mapping[str, float],
-        strategy: Strategy,
-    ) -> None:
+    def step(self, epoch: int, training: float | None, validation: float | None, mad: Mapping[str, float]) -> None:
         """Move the bar; the losses are means over this epoch so far."""
         self.steps_done += 1
         if not self.progress:
             return
         if self.bar.n % 10 == 0:  # deriving takes longer than drawing
-            parts = [f"train {self.metric.format_loss(training)}"]
+            parts = [f"train {self.metric.format_loss(training or 0.0)}"]
             if validation is not None:
                 parts.append(f"valid {self.metric.format_loss(validation)}")
             parts += [f"MAD {name} {value:.4f}" for name, value in mad.items()]
-            self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
+            self.bar.set_description_str(f"epoch {epoch}/{self.epochs}", refresh=False)
             self.bar.set_postfix_str(", ".join(parts), refresh=False)
-            self.line.set_description_str(strategy.genotype().one_line())
+            self.line.set_description_str(self.strategy.genotype().one_line())
         self.bar.update()
 
-    def epoch(self, line: JSON, epochs: int) -> None:
+    def epoch(self, line: JSON) -> None:
         """Log the line of the history of an epoch."""
         seconds = time.perf_counter() - self.started
         left = seconds / max(self.steps_done, 1) * (self.steps - self.steps_done)
@@ -410,7 +403,7 @@ class _Display:
             for name, of in line.get("tasks", {}).items()
         )
         text = (
-            f"epoch {line['epoch']} of {epochs}: {training}valid {valid}{mad}{tasks}, {line['seconds']:.0f} s, "
+            f"epoch {line['epoch']} of {self.epochs}: {training}valid {valid}{mad}{tasks}, {line['seconds']:.0f} s, "
             f"{duration(left)} left; {line['genotype']}"
         )
         if self.progress:
