@@ -12,7 +12,7 @@ from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli.command import EXIT_CODES, build_parser
 from flair_nas.cli.flags import count, describe_preset
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.search.lookup import OBJECTIVES, settings_class
+from flair_nas.search.several_config import OBJECTIVES, settings_class
 from flair_nas.select.config import SelectConfig, TextSelectConfig
 from flair_nas.settings.fields import Kind, describe, get_all_kinds
 from flair_nas.storage.resources import resource_path
@@ -96,6 +96,8 @@ def _section(command: str, parser: argparse.ArgumentParser, level: str, seen: se
             seen.add(paragraph)
             yield _escape(paragraph)
     kinds = _kinds(SETTINGS.get(command, ()))
+    if command == "search":
+        kinds["objective"] = kinds["objective"]._replace(choices=OBJECTIVES)
     for group in parser._action_groups:
         actions = [
             action

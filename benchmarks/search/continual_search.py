@@ -26,8 +26,8 @@ from flair_nas.genotype import Genotype
 from flair_nas.search import build
 from flair_nas.search.continual import load_stage
 from flair_nas.search.forgetting import evaluate_stages, load_task
-from flair_nas.search.lookup import settings_class
 from flair_nas.search.protocols import Strategy
+from flair_nas.search.several_config import settings_class
 from flair_nas.search.strategies.retrained import Retrained
 from flair_nas.search.trainer import search_genotype
 from flair_nas.settings.fields import make_settings

@@ -26,7 +26,7 @@ from scipy.stats import ttest_ind
 from benchmarks.json_lines import as_p, as_table, holm, lines_in, lines_so_far, put
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.lookup import settings_class
+from flair_nas.search.several_config import settings_class
 from flair_nas.search.strategies.candidates import draw
 from flair_nas.search.trainer import search_genotype
 from flair_nas.settings.fields import make_settings

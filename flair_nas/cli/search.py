@@ -21,8 +21,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
-from flair_nas.search.lookup import OBJECTIVES, settings_class
-from flair_nas.search.several_config import SeveralSearchConfig
+from flair_nas.search.several_config import OBJECTIVES, SeveralSearchConfig, settings_class
 from flair_nas.settings.fields import as_flags, changed
 from flair_nas.settings.resolve import preset_names, read_mapping
 from flair_nas.storage.paths import typed

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from accelerate import Accelerator
 
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.continual import check_like, continue_from, load_stage
-from flair_nas.search.lookup import objective_module, settings_class
-from flair_nas.search.processes import by_main
+from flair_nas.search.continual import Stage, continue_from, find_stage
+from flair_nas.search.objectives import several
 from flair_nas.search.protocols import Data, Objective, Reduce, Strategy
 from flair_nas.search.registry import strategy_class
+from flair_nas.search.several_config import settings_class
 from flair_nas.search.strategies.retrained import Retrained
+from flair_nas.search.tasks import task_module
 from flair_nas.settings.fields import check_config
 
 log = logging.getLogger("flair_nas")
@@ -33,19 +34,23 @@ def make_objective(
     Raises:
         FlairNasError: data that cannot be used, or settings that contradict them.
     """
-    stage = None
-    if config.continual.after is not None:  # before data are read, which may take a while
-        stage = load_stage(config.continual.after)
-        check_like(stage, config)
-    if make is not None:
-        objective = make(accelerator)
-    else:
-        check_config(config, settings_class(config.objective))
-        kind = objective_module(config.objective)
-        corpus = by_main(accelerator, lambda: kind.read(config, data, progress))
-        if corpus is None:  # the main process has put it into a cache
-            corpus = kind.read(config, data)
-        objective = kind.build(config, corpus, accelerator)
+    stage = find_stage(config)  # before data are read, which may take a while
+    return build_objective(config, accelerator, stage, make or read_data(config, data, progress))
+
+
+def read_data(config: SearchSettings, data: Data = None, progress: bool = False) -> Callable[[Accelerator], Objective]:
+    """Read the data that the settings name, or those passed; return a function that makes their objective."""
+    check_config(config, settings_class(config.objective))
+    kind = several if config.objective == "several" else task_module(config.objective)
+    corpus = kind.read(config, data, progress)
+    return lambda accelerator: kind.build(config, corpus, accelerator)
+
+
+def build_objective(
+    config: SearchSettings, accelerator: Accelerator, stage: Stage | None, make: Callable[[Accelerator], Objective]
+) -> Objective:
+    """Build an objective, which goes on from a stage if there is one."""
+    objective = make(accelerator)
     continue_from(objective, config.continual, stage)
     return objective
 

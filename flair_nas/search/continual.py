@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,9 +16,9 @@ from flair_nas.genotype import Genotype
 from flair_nas.library.named import load_genotype
 from flair_nas.runs.checkpoints import Checkpoints
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.lookup import settings_class
 from flair_nas.search.protocols import Objective
 from flair_nas.search.settings import ContinualSettings
+from flair_nas.search.several_config import settings_class
 from flair_nas.settings.fields import flatten
 from flair_nas.settings.resolve import read_mapping, read_run_settings
 from flair_nas.storage.paths import user_path
@@ -68,6 +68,19 @@ def load_stage(folder: str | Path) -> Stage:
             f"{folder}: a search with {config.unshared} leaves no weights that all cells of one task share"
         )
     return Stage(folder, config, load_genotype(str(folder)), state["model"], state["text"].partition(" after ")[0])
+
+
+def find_stage(config: SearchSettings) -> Stage | None:
+    """Return the finished search that settings go on from, if there is one.
+
+    Raises:
+        FlairNasError: it cannot be continued, or is of another space.
+    """
+    if config.continual.after is None:
+        return None
+    stage = load_stage(config.continual.after)
+    check_like(stage, config)
+    return stage
 
 
 def matrices(supernet: OneTask) -> list[Tensor]:
@@ -137,29 +150,25 @@ def continue_from(objective: Objective, config: ContinualSettings, stage: Stage 
         objective.fingerprint = f"{objective.fingerprint} after {digest.hexdigest()}"
         objective.name += f", from the weights of a search on {stage.genotype.origin.get('corpus', stage.folder.name)}"
     if config.sparsity or config.orthogonality:
-        objective.penalty = _Penalty(objective, config, continues=stage is not None)
+        objective.penalty = _make_penalty(objective, config, continues=stage is not None)
 
 
-class _Penalty:
-    """Penalty on all weights that the next search takes, or on their change if the search continues another one."""
+def _make_penalty(objective: Objective, config: ContinualSettings, continues: bool) -> Callable[[Tensor], Tensor]:
+    """Make a function that adds the penalty on what the next search takes, or on its change if the search continues."""
+    maps = [weight for name, weight in carried(objective).items() if _is_of_linear_map(name)]
 
-    def __init__(self, objective: Objective, config: ContinualSettings, continues: bool) -> None:
-        self.objective, self.config = objective, config
-        self.maps = [weight for name, weight in carried(objective).items() if _is_of_linear_map(name)]
-        self.before = [part.detach().clone() for part in self._parts()] if continues else []
-        self.products = grams(self.before)
+    def protected() -> list[Tensor]:
+        return [*matrices(objective.supernet), *maps]  # type: ignore[arg-type]
 
-    def _parts(self) -> list[Tensor]:
-        return [*matrices(self.objective.supernet), *self.maps]  # type: ignore[arg-type]
+    before = [part.detach().clone() for part in protected()] if continues else []
+    products = grams(before)
 
-    def __call__(self, loss: Tensor) -> Tensor:
-        """Add the penalty of the present weights to a loss."""
-        parts = self._parts()
-        if not self.before:
-            return loss + self.config.sparsity * sparsity(parts)
-        changes = [part - old for part, old in zip(parts, self.before)]
-        loss = loss + self.config.sparsity * sparsity(changes)
-        return loss + self.config.orthogonality * overlaps(changes, self.products).sum()
+    def penalise(loss: Tensor) -> Tensor:
+        changes = [part - old for part, old in zip(protected(), before)] if before else protected()
+        loss = loss + config.sparsity * sparsity(changes)
+        return loss + config.orthogonality * overlaps(changes, products).sum() if before else loss
+
+    return penalise
 
 
 def carried(objective: Objective) -> dict[str, nn.Parameter]:

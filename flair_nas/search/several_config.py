@@ -136,3 +136,18 @@ def _as_line(task: str | dict[str, Any]) -> str:
             f"a task has something else than text and numbers ({' '.join(str(error).split())})"
         ) from None
     return line.strip()
+
+
+OBJECTIVES = (*TASKS, "several")
+"""Names of all objectives: those on one task, and that on several."""
+
+
+def settings_class(objective: str) -> type[SearchSettings]:
+    """Return the class of the settings of an objective.
+
+    Raises:
+        FlairNasError: an unknown objective.
+    """
+    if objective not in OBJECTIVES:
+        raise FlairNasError(f"objective must be one of {', '.join(OBJECTIVES)}, got {brief(objective)}")
+    return SeveralSearchConfig if objective == "several" else task_settings(objective)

@@ -24,8 +24,9 @@ from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
+from flair_nas.search.build import build_objective, log_derived_settings, make_strategy, read_data
 from flair_nas.search.config import PLACES, SearchConfig, SearchSettings
+from flair_nas.search.continual import find_stage
 from flair_nas.search.health import explain_failure, explain_tasks, find_unlearned
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
@@ -100,10 +101,15 @@ def search_genotype(
         if config.learn == "intra" and changed(config, "carry"):
             log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
                         config.carry, f"--fixed NAME,carry={config.carry}")  # fmt: skip
-        # the main process keeps the folder for all
-        run = by_main(accelerator, lambda: stack.enter_context(_open(config, out, command))) or Run(out, config)
-        learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
-        return _Search(run, learned, accelerator, progress).run_all()
+        stage = find_stage(config)
+
+        def prepare() -> tuple[Run[SearchSettings], Callable[[Accelerator], Objective]]:
+            run = stack.enter_context(_open(config, out, command))
+            return run, objective or read_data(config, text, progress)
+
+        # the main process keeps the folder for all, and has put the data into a cache when the others read them
+        run, make = by_main(accelerator, prepare) or (Run(out, config), objective or read_data(config, text))
+        return _Search(run, build_objective(config, accelerator, stage, make), accelerator, progress).run_all()
 
 
 def _open(
@@ -137,14 +143,14 @@ class _Search:
 
     def run_all(self) -> SearchResult:
         run, finished = self.run, self.run.resume(self._restore)
-        by_main(self.accelerator, run.accept)
+        self._by_main(run.accept)
         if finished:
             extends = self.config.is_extendable and not self.strategy.converged()
             hint = "; --epochs extends it" if extends else ""
             log.warning("%s is finished, so nothing was searched%s", run.folder, hint)
         else:
             self._train()
-        genotype = (self._kept_genotype() if finished else None) or self._write_genotype()
+        genotype = self._kept_genotype() or self._write_genotype()
         if self.is_main and run.history:
             from flair_nas.drawing.charts import draw_progress
 
@@ -159,7 +165,8 @@ class _Search:
         if not self.epoch:
             log_derived_settings(objective)
         steps = {epoch: objective.steps(epoch) for epoch in epochs}
-        with _Display(sum(steps.values()), self.progress, self.objective.metric) as display:
+        total = sum(steps.values())
+        with _Display(total, self.config.epochs, self.strategy, objective.metric, self.progress) as display:
             self.objective.module.train()
             try:
                 for epoch in epochs:
@@ -189,7 +196,7 @@ class _Search:
             if figures.validation_loss is not None:
                 validation, num_validation = validation + figures.validation_loss, num_validation + 1
                 mean_validation = validation / num_validation
-            display.step(epoch, self.config.epochs, mean_training or 0.0, mean_validation, figures.mad, self.strategy)
+            display.step(epoch, mean_training, mean_validation, figures.mad)
         clock.add_training()
         if self.reduce is not None:  # each process has seen other columns; batch normalisation keeps their statistics
             self.reduce([buffer for buffer in self.objective.module.buffers() if buffer.is_floating_point()])
@@ -214,8 +221,7 @@ class _Search:
         self.run.history.append(line)
         self.epoch = epoch
         self._save(finished=False)
-        self._write_genotype()
-        display.epoch(line, self.config.epochs)
+        display.epoch(line)
 
     def _check_weights(self, epoch: int, steps: int, max_norm: float) -> None:
         """Raise a NotFiniteError if a weight is not finite: such weights are never saved."""
@@ -238,7 +244,22 @@ class _Search:
             "strategy": self.strategy.state_dict(),
             "random": gather(random_state()),
         }
-        by_main(self.accelerator, lambda: self.run.save(state))
+        genotype = self._describe_genotype()
+
+        def write() -> None:
+            self.run.save(state)
+            write_text(self.run.folder / "genotype.json", genotype.to_json())
+
+        self._by_main(write)
+
+    def _by_main(self, work: Callable[[], None]) -> None:
+        """Let the main process write to the folder while the others wait."""
+        by_main(self.accelerator, work)
+
+    def _write_genotype(self) -> Genotype:
+        genotype = self._describe_genotype()
+        self._by_main(lambda: write_text(self.run.folder / "genotype.json", genotype.to_json()))
+        return genotype
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
@@ -279,7 +300,7 @@ class _Search:
         return f"{fixed.one_line()} with " + ", ".join(f"{name}={value}" for name, value in fixed.options.items())
 
     def _kept_genotype(self) -> Genotype | None:
-        """Return the genotype file of a finished search, with its provenance, if it is still there."""
+        """Return the genotype file, with its provenance, if it is there and whole."""
         best = self.strategy.genotype()
         try:
             kept = Genotype.load(self.run.folder / "genotype.json")
@@ -312,7 +333,8 @@ class _Search:
         failure = explain_failure(cost, self.judged_against, metric, losses, about.judged_on, about.longer)
         return failure or about.verdict(history), not failure
 
-    def _write_genotype(self) -> Genotype:
+    def _describe_genotype(self) -> Genotype:
+        """Return the genotype so far, with its provenance."""
         verdict, _ = self._judge()
         origin: JSON = {
             "method": self.config.own.method(self.config)
@@ -325,9 +347,7 @@ class _Search:
             **({"verdict": verdict} if verdict else {}),
             "flair_nas": __version__,
         }
-        genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)
-        by_main(self.accelerator, lambda: write_text(self.run.folder / "genotype.json", genotype.to_json()))
-        return genotype
+        return dataclasses.replace(self.strategy.genotype(), origin=origin)
 
 
 class _Display:
@@ -336,8 +356,8 @@ class _Display:
     Without `progress`, each epoch is logged instead.
     """
 
-    def __init__(self, steps: int, progress: bool, metric: Metric) -> None:
-        self.progress, self.steps, self.metric = progress, steps, metric
+    def __init__(self, steps: int, epochs: int, strategy: Strategy, metric: Metric, progress: bool) -> None:
+        self.steps, self.epochs, self.strategy, self.metric, self.progress = steps, epochs, strategy, metric, progress
         self.bar = tqdm(total=steps, unit="step", disable=not progress, leave=False, file=sys.stderr)
         self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
         self.started, self.steps_done = time.perf_counter(), 0
@@ -349,30 +369,22 @@ class _Display:
         self.line.close()
         self.bar.close()
 
-    def step(
-        self,
-        epoch: int,
-        epochs: int,
-        training: float,
-        validation: float | None,
-        mad: Mapping[str, float],
-        strategy: Strategy,
-    ) -> None:
+    def step(self, epoch: int, training: float | None, validation: float | None, mad: Mapping[str, float]) -> None:
         """Move the bar; the losses are means over this epoch so far."""
         self.steps_done += 1
         if not self.progress:
             return
         if self.bar.n % 10 == 0:  # deriving takes longer than drawing
-            parts = [f"train {self.metric.format_loss(training)}"]
+            parts = [f"train {self.metric.format_loss(training or 0.0)}"]
             if validation is not None:
                 parts.append(f"valid {self.metric.format_loss(validation)}")
             parts += [f"MAD {name} {value:.4f}" for name, value in mad.items()]
-            self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
+            self.bar.set_description_str(f"epoch {epoch}/{self.epochs}", refresh=False)
             self.bar.set_postfix_str(", ".join(parts), refresh=False)
-            self.line.set_description_str(strategy.genotype().one_line())
+            self.line.set_description_str(self.strategy.genotype().one_line())
         self.bar.update()
 
-    def epoch(self, line: JSON, epochs: int) -> None:
+    def epoch(self, line: JSON) -> None:
         """Log the line of the history of an epoch."""
         seconds = time.perf_counter() - self.started
         left = seconds / max(self.steps_done, 1) * (self.steps - self.steps_done)
@@ -389,7 +401,7 @@ class _Display:
             for name, of in line.get("tasks", {}).items()
         )
         text = (
-            f"epoch {line['epoch']} of {epochs}: {training}valid {valid}{mad}{tasks}, {line['seconds']:.0f} s, "
+            f"epoch {line['epoch']} of {self.epochs}: {training}valid {valid}{mad}{tasks}, {line['seconds']:.0f} s, "
             f"{duration(left)} left; {line['genotype']}"
         )
         if self.progress:

@@ -53,7 +53,7 @@ def processes(*modules: str) -> Any:
 
 def run_search(settings: dict[str, Any], out: str) -> None:
     """One search."""
-    from flair_nas.search.lookup import settings_class
+    from flair_nas.search.several_config import settings_class
     from flair_nas.search.trainer import search_genotype
     from flair_nas.settings.fields import make_settings
 

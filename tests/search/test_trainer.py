@@ -42,10 +42,10 @@ from flair_nas.runs.metric import Evaluation, to_perplexity
 from flair_nas.runs.run import RunStopped
 from flair_nas.search import health, trainer
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.lookup import settings_class
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.protocols import Batch
 from flair_nas.search.registry import strategy_class
+from flair_nas.search.several_config import settings_class
 from flair_nas.search.trainer import SearchResult, search_genotype
 from flair_nas.settings.fields import flatten, make_settings
 from flair_nas.settings.resolve import preset_names, resolve

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import NotFiniteError
 from flair_nas.genotype import Genotype
@@ -67,9 +67,7 @@ class ControllerSearch(SharedRandomSearch):
     settings = EnasSettings
     own: EnasSettings
 
-    def __init__(
-        self, objective: Objective, config: CommonSettings, settings: EnasSettings, reduce: Reduce | None
-    ) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         from flair_nas.search.controller import Controller, Reinforce
 
         super().__init__(objective, config, settings, reduce)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import astuple, dataclass
+from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, mutate
@@ -140,9 +141,7 @@ class Evolution(ChildSearch):
     own: EvolutionSettings
     title, enough = "evolution", 32
 
-    def __init__(
-        self, objective: Objective, config: CommonSettings, settings: EvolutionSettings, reduce: Reduce | None
-    ) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         self.population = Population(settings)
         super().__init__(objective, config, settings, reduce)
         steps, size = settings.child_steps[0], settings.population

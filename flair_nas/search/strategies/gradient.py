@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
@@ -122,12 +123,11 @@ class GradientStrategy(Strategy):
 
     settings = GradientSettings
 
-    def __init__(
-        self, objective: Objective, config: CommonSettings, settings: GradientSettings, reduce: Reduce | None
-    ) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         from flair_nas.search.bilevel import ArchitectureOptimizer, ModelOptimizer
 
-        self.objective, self.config, self.own = objective, config, settings
+        self.objective, self.config = objective, config
+        self.own: GradientSettings = settings
         if config.learn == "joint" and settings.convergence and settings.convergence_steps >= self._phase_steps(1):
             raise FlairNasError(
                 f"convergence_steps {settings.convergence_steps} must be less than the steps of a phase, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from flair_nas.genotype import Genotype, neighbours
 from flair_nas.search.protocols import JSON, Objective, Reduce
@@ -26,9 +27,7 @@ class LocalSearch(ChildSearch):
     settings = LocalSearchSettings
     title, enough = "local-search", 16
 
-    def __init__(
-        self, objective: Objective, config: CommonSettings, settings: LocalSearchSettings, reduce: Reduce | None
-    ) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         self.center: int | None = None  # number of the child whose neighbours are tried
         self.left: list[Genotype] = []  # its neighbours that were not tried, the next one last
         super().__init__(objective, config, settings, reduce)

@@ -118,9 +118,7 @@ class IndependentRandomSearch(TrainedCandidates):
 
     settings = RandomIndependentSettings
 
-    def __init__(
-        self, objective: Objective, config: CommonSettings, settings: RandomIndependentSettings, reduce: Reduce | None
-    ) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         super().__init__(objective, config, settings, reduce)
         self.description.longer = "Give each candidate more steps by more --epochs or a smaller --samples."
         self.samples, self.rungs = settings.samples, settings.rungs
