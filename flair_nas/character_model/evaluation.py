@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from flair_nas.character_model.text import characters_of, columns_of, encode_characters
+from flair_nas.character_model.text import characters_of, encode_characters
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.saved import encode_text
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, Vocabulary, unknown_share
+from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, Vocabulary, batchify, unknown_share
 from flair_nas.language_model.text.sources import TextSource
 from flair_nas.tagging.data.character_models import load_character_model
 
@@ -70,7 +70,7 @@ def score_ids(
 ) -> CharacterScore:
     """Score ids of a vocabulary of characters in columns that begin without context."""
     encoded = encode_characters(ids, vocabulary.words, model.dictionary)
-    columns = columns_of(encoded, batch_size, model.is_forward_lm)
+    columns = batchify(encoded[:: 1 if model.is_forward_lm else -1], batch_size)
     loss = evaluate_columns(model, columns, bptt, progress)
     if not math.isfinite(loss):
         raise FlairNasError(f"not finite: the loss is {loss:g}; train in a new folder with a lower learning_rate")

@@ -10,13 +10,12 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from flair.data import Dictionary
 from torch import Tensor
 
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, TextCorpus, load_text
+from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, TextCorpus, batchify, load_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.character_models import load_character_model
 
@@ -147,7 +146,7 @@ class Splits:
                     lines[line] = table[lines[line]]
         shuffled = np.concatenate([lines[line] for line in order])
         encoded = encode_characters(shuffled, self.characters, self.dictionary)
-        return columns_of(encoded, self.config.batch_size, forward, self.corpus.label("train"))
+        return batchify(encoded[:: 1 if forward else -1], self.config.batch_size, self.corpus.label("train"))
 
     @cached_property
     def _cases(self) -> tuple[Ids, Ids]:
@@ -192,22 +191,3 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
             del bounds[-2]
         short = is_short(*bounds[-2:])
     return bounds
-
-
-def columns_of(ids: Ids, batch_size: int, forward: bool, label: str = "the text") -> Tensor:
-    """Cut a stream of ids [characters] into columns that are read side by side, int32 [T, B]; the rest is left out.
-
-    The label names the text in errors.
-
-    Raises:
-        FlairNasError: there are fewer than two characters for a column.
-    """
-    steps = len(ids) // batch_size
-    if steps < 2:
-        advice = f", or batch_size {len(ids) // 2:,} at most" if len(ids) > 1 else ""
-        raise FlairNasError(
-            f"{label}: {len(ids):,} characters are too few for {batch_size:,} columns, each of which needs two; "
-            f"give more text{advice}"
-        )
-    stream = torch.from_numpy(np.ascontiguousarray(ids if forward else ids[::-1]))
-    return stream[: steps * batch_size].view(batch_size, steps).t().contiguous()  # [T, B]

@@ -32,10 +32,10 @@ from tqdm import tqdm
 
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.character_model.evaluation import CharacterScore, evaluate_columns, score_ids
-from flair_nas.character_model.text import Splits, columns_of, encode_characters, load_characters
+from flair_nas.character_model.text import Splits, encode_characters, load_characters
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.language_model.model import detach
-from flair_nas.language_model.text.corpus import TextCorpus
+from flair_nas.language_model.text.corpus import TextCorpus, batchify
 from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.checkpoints import is_whole
@@ -190,7 +190,7 @@ class _Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config.learning_rate)
         self.scheduler = ReduceLROnPlateau(self.optimizer, factor=config.anneal_factor, patience=config.patience)
         valid = encode_characters(corpus.valid, corpus.vocabulary.words, dictionary)
-        self.valid = columns_of(valid, config.batch_size, forward, corpus.label("valid"))  # [T, B]
+        self.valid = batchify(valid[:: 1 if forward else -1], config.batch_size, corpus.label("valid"))  # [T, B]
         self.epoch = self.split = 0  # whole epochs, and whole splits of the next one
         self.next_step = 0  # of the split
         self.hidden: Any = None  # the state before that step; None at the beginning of a split

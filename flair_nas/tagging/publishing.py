@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, as_markdown
-from flair_nas.library.card import CARD, PICTURE, describe_genotype, without_folders, write_card, write_genotype
-from flair_nas.library.downloads import FILE
+from flair_nas.library.card import CARD, describe_genotype, without_folders, write_card, write_genotype
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.run import read_figures
@@ -26,7 +25,7 @@ from flair_nas.tagging.data.names import NAMES
 from flair_nas.tagging.patches.character_models import LayerText
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.registration import FAST_TEXT, describe_rnn
-from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, NotDataError, write_safe
+from flair_nas.tagging.safe_file import WEIGHTS, NotDataError, write_safe
 
 if TYPE_CHECKING:
     from flair.models import SequenceTagger
@@ -44,8 +43,6 @@ tagger = SequenceTagger.load("{}")
 sentence = Sentence("A sentence to tag.")
 tagger.predict(sentence)
 print(sentence.to_tagged_string())"""
-
-_FILES = (PICKLE, WEIGHTS, CONFIG, FILE, PICTURE, CARD)
 
 
 def publish_tagger(
@@ -90,7 +87,7 @@ def publish_tagger(
             cell = describe_genotype(write_genotype(layer.genotype, part))
         _write_card(part, config, metrics, repository, cell, fault, license=license, language=language)
         _check_paths(part, folders)
-        names = [name for name in _FILES if (part / name).exists()]
+        names = sorted(file.name for file in part.iterdir())
     return [out / name for name in names], fault
 
 

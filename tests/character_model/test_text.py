@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from flair_nas import FlairNasError
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.character_model.evaluation import evaluate_character_model, evaluate_columns
-from flair_nas.character_model.text import Splits, columns_of, load_characters
+from flair_nas.character_model.text import Splits, load_characters
 from flair_nas.language_model.text.corpus import END, UNKNOWN, TextCorpus, Vocabulary, load_text
 from flair_nas.tagging.data.character_models import load_character_model, save_character_model
 
@@ -90,11 +90,6 @@ def test_one_line_in_a_hundred_is_in_lower_case_and_one_in_capitals() -> None:
     splits = Splits(corpus, dictionary_of(corpus), CharacterModelConfig(text="t", batch_size=1))
     lines = read(splits, 0, 0).split("\n")
     assert 60 < lines.count("ab") < 140 and 60 < lines.count("AB") < 140
-
-
-def test_columns_are_contiguous_pieces() -> None:
-    assert columns_of(np.arange(7), 3, True).tolist() == [[0, 2, 4], [1, 3, 5]]
-    assert columns_of(np.arange(7), 3, False).tolist() == [[6, 4, 2], [5, 3, 1]]
 
 
 def test_a_line_that_is_longer_than_a_split_is_named(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_what_cannot_be_used_leaves_no_folder(text: str, tmp_path: Path, changes
 def test_a_part_that_is_too_short_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "valid.txt").write_text("a\n")
     parts = f"train={text}/train/split_0,valid={tmp_path}/valid.txt"
-    message = "valid.txt: 2 characters are too few for 10 columns, each of which needs two; give more text, or "
+    message = "valid.txt: 2 tokens are too few for 10 columns, each of which needs two; give more text, or "
     with pytest.raises(FlairNasError, match=f"{message}batch_size 1 at most"):
         train(parts, tmp_path / "run", batch_size=10)
 

@@ -445,7 +445,7 @@ def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:
         ({"device": "gpu"}, "device must be cpu, cuda or cuda:N, got 'gpu'"),
         ({"adaptive_cutoffs": [100_000]}, "cutoffs"),
         ({"adaptive_cutoffs": [2, 5, 9]}, "3 adaptive_cutoffs need a hidden_size of at least 64"),
-        ({"batch_size": 10_000}, "too few for a batch of 10,000"),
+        ({"batch_size": 10_000}, "too few for 10,000 columns"),
         ({"text": None}, "no text: give a folder with train and valid text"),
         ({"text": "nowhere"}, "there is no such folder or file"),
     ],

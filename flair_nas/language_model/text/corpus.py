@@ -182,8 +182,8 @@ def load_text(
     return corpus
 
 
-def batchify(ids: Ids, batch_size: int) -> LongTensor:
-    """Cut a stream of tokens [tokens] into B columns that are read side by side.
+def batchify(ids: Ids, batch_size: int, label: str = "the text") -> LongTensor:
+    """Cut a stream of tokens [tokens] into B columns that are read side by side; the label names it in errors.
 
     Returns:
         Token ids, [T, B] with T = tokens // B. Column b is the b-th contiguous piece of the stream; the tokens that are
@@ -195,11 +195,10 @@ def batchify(ids: Ids, batch_size: int) -> LongTensor:
     import torch
 
     if len(ids) < 2 * batch_size:
-        largest = len(ids) // 2
-        works = f"the largest batch size that works is {largest:,}" if largest else "no batch size works"
+        advice = f", or batch_size {len(ids) // 2:,} at most" if len(ids) > 1 else ""
         raise FlairNasError(
-            f"{len(ids):,} tokens are too few for a batch of {batch_size:,}: each column needs two, one to read and "
-            f"one to predict; {works}"
+            f"{label}: {len(ids):,} tokens are too few for {batch_size:,} columns, each of which needs two; give more "
+            f"text{advice}"
         )
     steps = len(ids) // batch_size
     batches = torch.empty(steps, batch_size, dtype=torch.long)  # [T, B]

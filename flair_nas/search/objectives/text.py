@@ -108,10 +108,7 @@ class TextObjective(Objective):
         first = accelerator.process_index * share
         self.streams: dict[str, Sequence[Tensor]] = {}
         for part in ("train", "valid"):
-            try:
-                columns: Tensor = batchify(getattr(text, part), config.batch_size)  # [T, batch_size]
-            except FlairNasError as error:
-                raise FlairNasError(f"the {part} part of {text.name}: {error}") from None
+            columns: Tensor = batchify(getattr(text, part), config.batch_size, text.label(part))  # [T, batch_size]
             columns = columns[:, first : first + share]  # [T, share]
             self.streams[part] = columns.chunk(config.parts, dim=1)  # [T, share / parts] each
         self.states: dict[tuple[str, int], LayerState] = {}

@@ -163,20 +163,12 @@ def _read_rows(path: Path, form: ColumnFormat) -> list[list[Row]]:
 
 
 def _refuse_other_formats(path: Path, first: str, form: ColumnFormat) -> None:
-    """Refuse a file whose first row is JSON, CSV with headings, or names a column that numbers sentences."""
-    headings = [field.strip(' "') for field in re.split("[,;\t]", first)]
-    numbers = next(filter(SENTENCE_HEADING.fullmatch, headings), None)
-    if _JSON.match(first):
-        kind = "is JSON"
-    elif not WORD_HEADINGS & {heading.casefold() for heading in headings}:
-        return
-    elif numbers is not None:
-        kind = f"numbers its sentences in the column {numbers!r}"
-    elif not form.delimiter and len(headings) > 1 and "\t" not in first:
-        kind = "is CSV"
-    else:
-        return
-    raise FlairNasError(f"{path} {kind}; write column files with: {_convert(path)}")
+    """Refuse a file whose first row is JSON, or has headings of CSV, or one of a column that numbers sentences."""
+    headings = {field.strip(' "').casefold() for field in re.split("[,;\t]", first)}
+    is_csv = not form.delimiter and len(headings) > 1 and "\t" not in first
+    is_csv = not headings.isdisjoint(WORD_HEADINGS) and (is_csv or any(map(SENTENCE_HEADING.fullmatch, headings)))
+    if _JSON.match(first) or is_csv:
+        raise FlairNasError(f"{path} is JSON or CSV with headings; write column files with: {_convert(path)}")
 
 
 def _plain(rows: Sequence[Row], form: ColumnFormat) -> Sequence[Row]:
