@@ -130,7 +130,7 @@ def run_search(name: str, seed: int, text: str, out: Path) -> None:
     config = make_settings(SearchConfig, {"text": text, "seed": seed, **TEXT, **SEARCH, **SEARCHES[name]})
     result = search_genotype(config, out / name_of("search", name, seed), progress=False)
     seconds = sum(line["seconds"] + line["evaluation_seconds"] for line in result.history)
-    last = {key: result.history[-1].get(key) for key in ("mad", "health", "valid_perplexity")}
+    last = {key: result.history[-1].get(key) for key in ("mad", "health", "dev_perplexity")}
     line = {"genotype": result.genotype.one_line(), "layer": to_layer_spec(result.genotype), "seconds": seconds}
     write("search", name, seed, line | last | {"selection": config.selection})
     for derived in (derived for derived, source in DERIVED.items() if source == name):
@@ -165,9 +165,9 @@ def run_retraining(name: str, rnn: str, seed: int, text: str, out: Path) -> None
             raise
         write("retrain", name, seed, {**figures, "error": str(error).partition(":")[0]})  # a figure, too
         return
-    kept = ("valid_perplexity", "test_perplexity", "parameters", "cpu_seconds_per_epoch", "best_epoch")
+    kept = ("dev_perplexity", "test_perplexity", "parameters", "cpu_seconds_per_epoch", "best_epoch")
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    figures |= {key: metrics[key] for key in kept} | {"history": [line["valid_perplexity"] for line in lines]}
+    figures |= {key: metrics[key] for key in kept} | {"history": [line["dev_perplexity"] for line in lines]}
     write("retrain", name, seed, figures)
 
 
@@ -263,7 +263,7 @@ def table_of_searches() -> str:
                 if run["selection"] != "argmax":  # health is of the cell that was not taken
                     changed = clear = "-"
                 cells = [entropy, clear, identity_of([run]), changed]
-            perplexity = run["valid_perplexity"] or math.inf
+            perplexity = run["dev_perplexity"] or math.inf
             lines.append(
                 f"| {name} | {run['seed']} | {run['seconds']:,.0f} | {perplexity:.1f} | {mad} | {' | '.join(cells)} | "
                 f"`{run['genotype']}` |"
@@ -358,7 +358,7 @@ def fitted(runs: list[dict[str, Any]]) -> Fitted:
         row[names.index(run["name"])] = 1
         if place := seeds.index(run["seed"]):
             row[len(names) + place - 1] = 1
-    values = np.array([run["valid_perplexity"] for run in good])
+    values = np.array([run["dev_perplexity"] for run in good])
     found, _, rank, _ = np.linalg.lstsq(rows, values, rcond=None)
     left = len(good) - rank
     noise = float(((values - rows @ found) ** 2).sum() / left) if left else math.nan

@@ -94,8 +94,8 @@ def run(texts: list[str], presets: list[str], out: Path, flags: list[str]) -> No
             "steps": sum(line["steps"] for line in history),
             "seconds": round(sum(line["seconds"] + line["evaluation_seconds"] for line in history), 1),
             "unigram_perplexity": round(last["unigram_perplexity"], 1),
-            "valid_perplexity": [line["valid_perplexity"] and round(line["valid_perplexity"], 1) for line in history],
-            "training_perplexity": [round(math.exp(line["training_loss"]), 1) for line in history],
+            "dev_perplexity": [line["dev_perplexity"] and round(line["dev_perplexity"], 1) for line in history],
+            "training_perplexity": [round(math.exp(line["train_loss"]), 1) for line in history],
             "verdict": json.loads((folder / "genotype.json").read_text())["origin"].get("verdict", ""),
         }
         put(line, RESULTS)
@@ -120,7 +120,7 @@ def _end(line: dict[str, Any] | None) -> str:
     """Return the perplexity at the end of a search, of the training part where cells are sampled."""
     if line is None:
         return "-"
-    key = "training_perplexity" if line["preset"] == "gdas-small" else "valid_perplexity"
+    key = "training_perplexity" if line["preset"] == "gdas-small" else "dev_perplexity"
     return f"{line[key][-1]}{'' if line['exit_code'] == 0 else ', learned nothing'}"
 
 

@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from scipy.stats import spearmanr
@@ -40,8 +40,8 @@ from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import build, read
 from flair_nas.search.processes import make_accelerator
-from flair_nas.search.protocols import Objective
-from flair_nas.search.registry import TRAINED_ALONE
+from flair_nas.search.protocols import Batch, Objective
+from flair_nas.search.registry import strategy_settings
 from flair_nas.settings.fields import make_settings
 
 STAGES, STEPS = 8, 160
@@ -138,7 +138,6 @@ class TableObjective(Objective):
     """
 
     metric = PERPLEXITY
-    data = "table"
 
     def __init__(self, space: SmallSpace, seed: int, steps: int = 8) -> None:
         self.space, self.seed, self.steps_of_epoch = space, seed, steps
@@ -150,20 +149,20 @@ class TableObjective(Objective):
         """Return the number of steps of an epoch."""
         return self.steps_of_epoch
 
-    def training_batch(self, epoch: int, step: int) -> list[None]:
+    def training_batch(self, epoch: int, step: int) -> Batch:
         """Return a batch of one part, without data."""
-        return [None]
+        return Batch([None])
 
     validation_batch = training_batch
 
-    def training_loss(self, batch: None, keep_state: bool = False) -> Tensor:
+    def training_loss(self, part: None, keep_state: bool = False) -> Tensor:
         """Count a step of the present cell; return a loss that depends on no weight."""
         self.module.looks += 1
         return self.module.weight.sum() * 0
 
-    def validation_loss(self, batch: None, keep_state: bool = False) -> Tensor:
+    def validation_loss(self, part: None, keep_state: bool = False) -> Tensor:
         """Refuse: a table has no losses of a supernet."""
-        raise FlairNasError(f"a table works with the strategies {', '.join(TRAINED_ALONE)} alone")
+        _refuse()
 
     def evaluate(self) -> Evaluation:
         """Return the loss of the present cell after its steps; beyond the table, that of the last column."""
@@ -198,7 +197,12 @@ class _NoGroups(dict[str, list[nn.Parameter]]):
     """Groups of architecture weights, of which there are none; to ask for one is an error."""
 
     def __missing__(self, name: str) -> list[nn.Parameter]:
-        raise FlairNasError(f"a table works with the strategies {', '.join(TRAINED_ALONE)} alone")
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    alone = [name for name, own in strategy_settings().items() if own.trained_alone]
+    raise FlairNasError(f"a table works with the strategies {', '.join(alone)} alone")
 
 
 def trainings(

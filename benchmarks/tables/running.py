@@ -30,6 +30,7 @@ from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.library.layer_spec import advised_learning_rate
 from flair_nas.nn.layers import LAYER_NAMES
+from flair_nas.settings.fields import flatten
 
 log = logging.getLogger("flair_nas")
 
@@ -117,7 +118,7 @@ class _Running:
 
     def search_job(self, row: Row, column: Column) -> Job:
         """Return the search of a row on a column."""
-        settings = dataclasses.asdict(search_settings(row, column))
+        settings = flatten(search_settings(row, column))
         name = f"search-{_name(row, column, settings)}"
         return Job(name, TASKS[column.task].work.search, (settings, str(self.out / "runs" / name)), column.name)
 

@@ -27,7 +27,7 @@ from flair_nas import random_genotype
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.settings.fields import get_kinds
+from flair_nas.settings.fields import get_all_kinds, get_kinds, make_settings
 from flair_nas.settings.resolve import load_preset, read_mapping
 from flair_nas.tagging.config import CorpusSettings
 
@@ -120,7 +120,7 @@ def run_settings(row: Row, column: Column, rnn: str) -> dict[str, Any]:
 def search_settings(row: Row, column: Column) -> Any:
     """Return the settings of a row's search on a column's data; sizes and rates are the search's own defaults."""
     search_type, entry = SEARCHES[column.task], run_settings(row, column, "")
-    data = {name: entry[name] for name in DATA if name in entry and name in get_kinds(search_type)}
+    data = {name: entry[name] for name in DATA if name in entry and name in get_all_kinds(search_type)}
     if "embeddings" in data:
         data["embeddings"] = [name.removeprefix("pooled-") for name in data["embeddings"]]
-    return search_type(**{**data, **(row.search or {})})
+    return make_settings(search_type, {**data, **(row.search or {})})

@@ -189,8 +189,8 @@ def train_model(arguments: argparse.Namespace, seed: int, out: Path) -> dict[str
         return failed(error)
     history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     return {
-        **{key: metrics[key] for key in ("valid_perplexity", "test_perplexity", "parameters")},
-        "history": [line["valid_perplexity"] for line in history],
+        **{key: metrics[key] for key in ("dev_perplexity", "test_perplexity", "parameters")},
+        "history": [line["dev_perplexity"] for line in history],
     }
 
 
@@ -278,7 +278,7 @@ def table_of_models() -> str:
         if match is None:
             continue
         size, rnn, start, bias, rate = match.groups()
-        shown = run["error"].replace("epoch 1, ", "") if "error" in run else f"{run['valid_perplexity']:.2f}"
+        shown = run["error"].replace("epoch 1, ", "") if "error" in run else f"{run['dev_perplexity']:.2f}"
         cells[rnn, int(size), bias or "", list(STARTS).index(start)][rate] = shown
     rows = ["| layer | H | start | rate 5 | rate 10 | rate 20 |", "| --- | --- | --- | --- | --- | --- |"]
     for rnn, title in _layers().items():

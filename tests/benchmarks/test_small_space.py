@@ -12,6 +12,7 @@ from benchmarks.search.small_space import SmallSpace, TableObjective, all_cells
 from flair_nas.genotype import Genotype, neighbours
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.trainer import search_genotype
+from flair_nas.settings.fields import make_settings
 
 
 def true_cost(cell: Genotype) -> float:
@@ -61,7 +62,8 @@ def test_costs_are_looked_up(space: SmallSpace) -> None:
     ids=lambda settings: settings["strategy"],
 )
 def test_strategies_run_on_a_table(strategy: dict[str, Any], space: SmallSpace, tmp_path: Path) -> None:
-    config = SearchConfig(text=None, nodes=3, recurrence="elementwise", epochs=3, device="cpu", **strategy)
+    settings = {"text": None, "nodes": 3, "recurrence": "elementwise", "epochs": 3, "device": "cpu", **strategy}
+    config = make_settings(SearchConfig, settings)
     found = search_genotype(
         config, tmp_path / "run", objective=lambda accelerator: TableObjective(space, 1, 50), progress=False
     )
