@@ -88,23 +88,19 @@ def find_text(source: TextSource) -> Text:
 
 def _parse_files(text: str) -> dict[str, str]:
     """Return the files by part that a text such as ``train=a.txt,valid=b.txt`` names."""
-    files: dict[str, str] = {}
-    for entry in text.split(","):
-        part, _, file = entry.strip().partition("=")
-        if part not in PARTS or not file or part in files:
-            raise FlairNasError(
-                f"text {brief(text)}: {brief(entry)} is not understood; write train=FILE,valid=FILE,test=FILE, each "
-                "at most once"
-            )
-        files[part] = file
+    entries = [entry.strip().partition("=") for entry in text.split(",")]
+    files = {part: file for part, _, file in entries}
+    if len(files) < len(entries) or not all(files.values()):
+        raise FlairNasError(f"text {brief(text)}: write train=FILE,valid=FILE,test=FILE, each at most once")
     return files
 
 
 def _mapped_text(files: Mapping[str, FilePath | None]) -> Text:
-    unknown = [str(part) for part in files if part not in PARTS]
-    if unknown or files.get("train") is None:
-        problem = f"there is no part {', '.join(unknown)}" if unknown else "the train part is missing"
-        raise FlairNasError(f"text given as files by part: {problem}; the parts are {', '.join(PARTS)}")
+    if files.get("train") is None or not files.keys() <= {*PARTS}:
+        raise FlairNasError(
+            f"text given as files by part: train is needed, and the parts are {', '.join(PARTS)}; got "
+            f"{listed([str(part) for part in files])}"
+        )
     paths = {part: user_path(file) for part in PARTS if (file := files.get(part)) is not None}
     return Text(_text_name(paths["train"]), {part: _file_part(path) for part, path in paths.items()})
 

@@ -206,11 +206,11 @@ def test_files_by_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "wanted"),
     [
-        ("train=a.txt,dev=b.txt", "'dev=b.txt' is not understood; write train=FILE,valid=FILE,test=FILE"),
+        ("train=a.txt,dev=b.txt", "the parts are train, valid, test; got train, dev"),
         ("train=a.txt,train=b.txt", "at most once"),
-        ("valid=a.txt", "the train part is missing"),
+        ("valid=a.txt", "train is needed"),
         ("train=absent.txt", "absent.txt: this file cannot be read (No such file"),
-        ({"train": "a", "dev": "b"}, "there is no part dev; the parts are train, valid, test"),
+        ({"train": "a", "dev": "b"}, "the parts are train, valid, test; got train, dev"),
         ("absent", "'absent': there is no such folder or file"),
         ("", "no text: give a folder"),
         (["train.txt"], "a folder, a file, files by part or a Flair corpus, got list"),
