@@ -16,6 +16,7 @@ from flair_nas.errors import shown
 from flair_nas.genotype.parts import Edge, Gate, GateNode, check_size, is_list
 from flair_nas.genotype.vocabulary import FORMAT, MAX_NODES, NO_NODES, OPTION_NAMES, VERSION, GenotypeError, Json
 
+_NUMPY_SCALAR = re.compile(r"\b(?:np|numpy)\.(?:u?int\d*|str_)\((\d+|'\w*'|\"\w*\")\)")  # as NumPy 2 prints it
 _MAX_PRINTED = 100 * MAX_NODES  # characters, since Python's parser needs much memory for each
 
 # --- JSON ---
@@ -197,7 +198,7 @@ def parse_printed(text: str) -> tuple[Json, Json]:
     if end - start > _MAX_PRINTED:
         raise GenotypeError(f"a printed genotype of at most {_MAX_PRINTED:,} characters", actual=text[start:])
     try:
-        call = _NumPyScalars().visit(ast.parse(text[start : end + 1], mode="eval")).body
+        call = ast.parse(_NUMPY_SCALAR.sub(r"\1", text[start : end + 1]), mode="eval").body
         assert isinstance(call, ast.Call)
         values = [_literal(argument) for argument in call.args]
         fields = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
@@ -216,15 +217,3 @@ def _literal(node: ast.expr) -> Json:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
         return range(*(ast.literal_eval(argument) for argument in node.args))
     return ast.literal_eval(node)
-
-
-class _NumPyScalars(ast.NodeTransformer):
-    """A transformer that replaces scalars as NumPy 2 prints them, such as ``np.int64(1)``, with their values."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        match self.generic_visit(node):
-            case ast.Call(ast.Attribute(ast.Name("np" | "numpy"), kind), [ast.Constant() as value], []) if (
-                kind == "str_" or kind.strip("u0123456789") == "int"
-            ):
-                return value
-        return node

@@ -157,5 +157,6 @@ def find_foreign_writer(path: str | Path) -> str:
 
 def check_model(name: str | Path) -> None:
     """Raise an error if a path of a model does not exist; the command does so before it loads libraries."""
-    if not (path := user_path(name)).exists():
+    path = user_path(name)
+    if not (path.is_file() or path.is_dir()):
         raise FlairNasError(f"{path}: there is no such model; give the folder of a training run, or its model.pt")

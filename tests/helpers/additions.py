@@ -27,7 +27,7 @@ from killing import write_text
 from torch import nn
 
 import flair_nas
-from flair_nas import Genotype, SearchedRNN, load_genotype, random_genotype
+from flair_nas import Genotype, SearchConfig, SearchedRNN, load_genotype, random_genotype, search_genotype
 from flair_nas.cli import main
 from flair_nas.genotype import GATE_FORMS, OPERATIONS, neighbours
 from flair_nas.genotype.complexity import multiply_adds
@@ -156,12 +156,15 @@ def check_strategy() -> None:
     """Check the strategy hill-climbing, and the cell that it finds."""
     assert "probability that a child is a random cell" in said(["search", "--help"])
     write_text(Path("text"))
-    settings = {"child-steps": 2, "restart": 0.5, "hidden-size": 6, "nodes": 2, "batch-size": 4, "bptt": 12}
-    flags = [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
-    said(["search", "--strategy", "hill-climbing", "--text", "text", "--epochs", "2", "--out", "found", *flags])
-    said(["search", "--resume", "found", "--epochs", "3"])
+    from flair_nas.search.strategies.hill_climbing import HillClimbingSettings  # type: ignore[import-not-found]
+
+    strategy = HillClimbingSettings(child_steps=[2], restart=0.5)
+    config = SearchConfig(strategy=strategy, text="text", hidden_size=6, nodes=2, batch_size=4, bptt=12, epochs=2)
+    search_genotype(config, "found", progress=False)
+    search_genotype(dataclasses.replace(config, epochs=3), "found", progress=False)
+    assert "restart: 0.5" in Path("found/config.yaml").read_text(encoding="utf-8")
     found = load_genotype("found")
-    assert found.origin["method"] == "hill-climbing"
+    assert "hill-climbing" in found.origin["method"]
     check_cell(found.one_line(), "residual", found.nodes[0][0].op)
 
 
