@@ -108,7 +108,7 @@ def _describe_unknown(unknown: Sequence[str], arguments: argparse.Namespace) -> 
     """Return the error for words that are neither flags nor arguments."""
     flag = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
     if flag is None:
-        are_numbers = hasattr(arguments, "seeds") and all(word.isdigit() for word in unknown)
+        are_numbers = "seeds" in arguments and all(word.isdigit() for word in unknown)
         hint = "; separate several numbers by commas: --seeds 1,2,3" if are_numbers else ""
         return f"unexpected: {' '.join(map(brief, unknown))}{hint}"
     known = list(arguments.action._option_string_actions)
