@@ -13,6 +13,14 @@ class FlairNasError(ValueError):
 
     Args:
         message: the message, which `printable` shortens.
+
+    Example:
+        >>> from flair_nas import FlairNasError, TaggerConfig
+        >>> try:
+        ...     TaggerConfig(hidden_size=0)
+        ... except FlairNasError as error:
+        ...     print(error)
+        settings that cannot be used: hidden_size must be a whole number from 1 to 1e+06, got 0
     """
 
     __module__ = "flair_nas"

@@ -27,6 +27,11 @@ class CharacterModelConfig(TextSettings):
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once. Training checks `rnn`.
+
+    Example:
+        >>> from flair_nas import CharacterModelConfig
+        >>> CharacterModelConfig(text="demo", direction="forward").rnn
+        'lstm'
     """
 
     may_change: ClassVar[tuple[str, ...]] = ("epochs", "device", "text", "direction")

@@ -98,6 +98,14 @@ def evaluate_character_model(
 
     Raises:
         FlairNasError: a model or text that cannot be used.
+
+    Example:
+        The folder is that of the example of `train_character_models`.
+
+        >>> from flair_nas import evaluate_character_model
+        >>> model = "runs/characters/forward/model.safetensors"
+        >>> evaluate_character_model(model, "demo", batch_size=50).bits > 0
+        True
     """
     model = model if isinstance(model, LanguageModel) else load_character_model(model)
     if batch_size < 1:

@@ -82,6 +82,14 @@ def train_character_models(
         FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
         RunStopped: after Ctrl-C; the last checkpoint, if there is one yet, is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
+
+    Example:
+        >>> from flair_nas import CharacterModelConfig, train_character_models
+        >>> sizes = {"hidden_size": 8, "embedding_size": 8, "batch_size": 50, "bptt": 100, "split_size": 100_000}
+        >>> config = CharacterModelConfig(text="demo", direction="forward", epochs=1, device="cpu", **sizes)
+        >>> figures = train_character_models(config, "runs/characters", progress=False)
+        >>> figures["forward"]["dev_bits"] > 0
+        True
     """
     check_config(config, CharacterModelConfig)
     with flair_device(config.device):

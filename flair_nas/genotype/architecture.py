@@ -67,6 +67,14 @@ class Genotype:
 
     Raises:
         GenotypeError: an architecture that cannot be built, with the place of the fault.
+
+    Example:
+        >>> from flair_nas import Edge, Genotype
+        >>> genotype = Genotype(((Edge("relu", 0),), (Edge("tanh", 1),)))
+        >>> genotype.one_line()
+        'relu0-tanh1'
+        >>> Genotype.parse("relu0-tanh1") == genotype
+        True
     """
 
     __module__ = "flair_nas"

@@ -17,6 +17,11 @@ class Edge:
     Args:
         op: ``identity``, ``sigmoid``, ``tanh`` or ``relu``.
         tail: the node that is read; 0 is the cell's s_0.
+
+    Example:
+        >>> from flair_nas import Edge
+        >>> Edge("tanh", 0)
+        Edge(op='tanh', tail=0)
     """
 
     __module__ = "flair_nas"
@@ -32,6 +37,11 @@ class GateNode:
     Args:
         entry: the operation on the entry vector v_i of this node.
         edges: edges from earlier nodes of the gate; may be empty.
+
+    Example:
+        >>> from flair_nas import Edge, GateNode
+        >>> GateNode("relu", (Edge("tanh", 1),)).entry
+        'relu'
     """
 
     __module__ = "flair_nas"
@@ -47,7 +57,13 @@ class GateNode:
 
 @dataclass(frozen=True)
 class Gate:
-    """An inter-cell gate of ESS with nodes 1..m; m is the history length."""
+    """An inter-cell gate of ESS with nodes 1..m; m is the history length.
+
+    Example:
+        >>> from flair_nas import Edge, Gate, GateNode
+        >>> Gate((GateNode("tanh"), GateNode("relu", (Edge("sigmoid", 1),)))).history
+        2
+    """
 
     __module__ = "flair_nas"
 

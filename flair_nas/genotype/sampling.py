@@ -26,6 +26,11 @@ def random_genotype(
 
     Raises:
         ValueError: a number that is out of range.
+
+    Example:
+        >>> from flair_nas import random_genotype
+        >>> random_genotype(1, nodes=3).one_line()
+        'relu0-relu0-tanh1'
     """
     seed, nodes, edges_per_node, history = map(operator.index, (seed, nodes, edges_per_node, history))  # of NumPy, too
     if not 1 <= nodes <= MAX_NODES:

@@ -40,6 +40,14 @@ class GenotypeError(FlairNasError):
         actual: the faulty value, if there is one; the message has its repr.
         place: the place in the genotype, for example ``cell.nodes[2][0].tail``.
         source: the file or address of the genotype.
+
+    Example:
+        >>> from flair_nas import Genotype, GenotypeError
+        >>> try:
+        ...     Genotype.parse("tanh7")
+        ... except GenotypeError as error:
+        ...     print(error.place)
+        cell.nodes[0][0].tail
     """
 
     __module__ = "flair_nas"

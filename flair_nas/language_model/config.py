@@ -108,6 +108,11 @@ class LanguageModelConfig(LanguageModelSettings):
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.
+
+    Example:
+        >>> from flair_nas import LanguageModelConfig
+        >>> LanguageModelConfig(text="demo", rnn="small-relu-tanh").unit
+        'word'
     """
 
     may_change: ClassVar[tuple[str, ...]] = (

@@ -55,6 +55,13 @@ def evaluate_language_model(
 
     Raises:
         FlairNasError: a model or text that cannot be used, or `by_sentence` with a `batch_size`.
+
+    Example:
+        The folder is that of the example of `train_language_model`.
+
+        >>> from flair_nas import evaluate_language_model
+        >>> evaluate_language_model("runs/words", "demo", batch_size=16).perplexity > 1
+        True
     """
     if by_sentence and batch_size != 1:
         raise FlairNasError(f"by_sentence reads each line by itself; leave out batch_size, which is {batch_size}")

@@ -48,6 +48,14 @@ class LanguageModel(nn.Module):
     Raises:
         ValueError: a size or probability out of range, `tied` with D other than H, cutoffs that do not rise to below V
             or are too many for H.
+
+    Example:
+        >>> import torch
+        >>> from flair_nas import LanguageModel, SearchedRNN, load_genotype
+        >>> model = LanguageModel(100, 16, 16, SearchedRNN(16, 16, load_genotype("small-tanh")))
+        >>> tokens = torch.randint(100, (10, 4))  # [T, B]
+        >>> float(model.loss(tokens[:-1], tokens[1:]).cross_entropy) > 0
+        True
     """
 
     __module__ = "flair_nas"

@@ -111,6 +111,14 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
 
     Raises:
         FlairNasError: the file does not exist, or is no language model of flair-nas.
+
+    Example:
+        The folder is that of the example of `train_language_model`.
+
+        >>> from flair_nas import load_language_model
+        >>> saved = load_language_model("runs/words")
+        >>> saved.genotype.one_line(), len(saved.vocabulary)
+        ('tanh0', 200)
     """
     path = user_path(source)
     if path.is_dir():

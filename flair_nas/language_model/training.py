@@ -81,6 +81,14 @@ def train_language_model(
         FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
         RunStopped: after Ctrl-C; the checkpoint of the last whole epoch is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
+
+    Example:
+        >>> from flair_nas import LanguageModelConfig, train_language_model
+        >>> sizes = {"vocabulary_size": 200, "hidden_size": 8, "batch_size": 32, "bptt": 100, "eval_batch_size": 16}
+        >>> config = LanguageModelConfig(text="demo", rnn="small-tanh", epochs=1, device="cpu", **sizes)
+        >>> metrics = train_language_model(config, "runs/words", progress=False)
+        >>> metrics["dev_perplexity"] > 1
+        True
     """
     check_config(config, LanguageModelConfig)
     layer = parse_layer(config)  # a bad name should not cost the time that a text takes to load

@@ -19,7 +19,13 @@ class UnknownGenotypeError(GenotypeError):
 
 
 def bundled_names() -> tuple[str, ...]:
-    """Return the names of the bundled genotypes, in alphabetical order."""
+    """Return the names of the bundled genotypes, in alphabetical order.
+
+    Example:
+        >>> from flair_nas import bundled_names
+        >>> "darts-v1" in bundled_names()
+        True
+    """
     return tuple(sorted(path.stem for path in resource_path("genotypes").glob("*.json")))
 
 
@@ -34,6 +40,11 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     Raises:
         GenotypeError: the source is unknown (the error has close matches), or its genotype is faulty.
         FlairNasError: it cannot be fetched.
+
+    Example:
+        >>> from flair_nas import load_genotype
+        >>> load_genotype("small-relu-tanh").one_line()
+        'relu0-tanh1'
     """
     if isinstance(source, Genotype):
         return source

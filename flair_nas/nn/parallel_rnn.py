@@ -28,6 +28,13 @@ class ParallelRNN(RecurrentLayer):
 
     Raises:
         ValueError: an unknown kind, or a number out of range.
+
+    Example:
+        >>> import torch
+        >>> from flair_nas import ParallelRNN
+        >>> output, state = ParallelRNN(100, 256, "sru")(torch.randn(20, 8, 100))
+        >>> output.shape, state.shape
+        (torch.Size([20, 8, 256]), torch.Size([1, 8, 256]))
     """
 
     __module__ = "flair_nas"

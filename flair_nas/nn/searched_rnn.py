@@ -49,6 +49,14 @@ class SearchedRNN(RecurrentLayer):
     Raises:
         ValueError: a size that is not positive, a probability outside [0, 1).
         TypeError: `genotype` is no `Genotype`.
+
+    Example:
+        >>> import torch
+        >>> from flair_nas import SearchedRNN, load_genotype
+        >>> layer = SearchedRNN(100, 256, load_genotype("small-relu-tanh"), bidirectional=True, batch_first=True)
+        >>> output, state = layer(torch.randn(8, 20, 100))  # 8 sequences of 20 steps
+        >>> output.shape, state.shape
+        (torch.Size([8, 20, 512]), torch.Size([2, 8, 256]))
     """
 
     __module__ = "flair_nas"

@@ -23,6 +23,14 @@ class RecurrentState(NamedTuple):
         hidden: last states, [num_layers * num_directions, B, H].
         inputs: last inputs, for the state gate, latest first, [m, B, D_layer].
         states: states before `hidden`, for the input gate, latest first, [m - 1, B, H].
+
+    Example:
+        >>> import torch
+        >>> from flair_nas import SearchedRNN, load_genotype
+        >>> layer = SearchedRNN(4, 6, load_genotype("tanh0/state=tanh-relu/input=tanh-relu"))
+        >>> output, state = layer(torch.randn(5, 2, 4))
+        >>> state.hidden.shape, state.inputs[0].shape, state.states[0].shape
+        (torch.Size([1, 2, 6]), torch.Size([2, 2, 4]), torch.Size([1, 2, 6]))
     """
 
     hidden: Tensor

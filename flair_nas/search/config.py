@@ -87,6 +87,11 @@ class SearchConfig(SearchSettings, TextSettings):
 
     Raises:
         FlairNasError: settings that cannot be used or contradict each other; it names all of them.
+
+    Example:
+        >>> from flair_nas import SearchConfig
+        >>> SearchConfig(text="demo", strategy="random-shared", epochs=2).strategy.samples
+        100
     """
 
     adaptive_cutoffs: list[int] = setting(

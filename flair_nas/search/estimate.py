@@ -67,6 +67,12 @@ def estimate_search(
 
     Raises:
         FlairNasError: settings or text that cannot be used.
+
+    Example:
+        >>> from flair_nas import SearchConfig, estimate_search
+        >>> sizes = {"vocabulary_size": 200, "hidden_size": 8, "nodes": 2, "batch_size": 32, "bptt": 100}
+        >>> estimate_search(SearchConfig(text="demo", device="cpu", **sizes), steps=1).step_seconds > 0
+        True
     """
     check_config(config, SearchConfig, SearchSettings)
     config.check()

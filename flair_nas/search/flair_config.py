@@ -72,6 +72,11 @@ class TaggingSearchConfig(CorpusSettings, FlairSearchConfig):
 
     Raises:
         FlairNasError: settings that cannot be used or contradict each other; it names all of them.
+
+    Example:
+        >>> from flair_nas import TaggingSearchConfig
+        >>> TaggingSearchConfig(corpus="demo", embeddings=["one-hot"]).objective
+        'tagging'
     """
 
     objective: str = setting("tagging", "task of the model: tagging", choices=("tagging",))
@@ -92,6 +97,11 @@ class ClassificationSearchConfig(FlairSearchConfig):
 
     Raises:
         FlairNasError: settings that cannot be used or contradict each other; it names all of them.
+
+    Example:
+        >>> from flair_nas import ClassificationSearchConfig
+        >>> ClassificationSearchConfig(corpus="demo", embeddings=["one-hot"]).objective
+        'classification'
     """
 
     objective: str = setting("classification", "task of the model: classification", choices=("classification",))

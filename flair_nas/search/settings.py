@@ -160,7 +160,13 @@ class StrategySettings:
 
 @dataclass
 class ContinualSettings:
-    """Settings of a search that goes on from the weights of another, or whose weights another one takes."""
+    """Settings of a search that goes on from the weights of another, or whose weights another one takes.
+
+    Example:
+        >>> from flair_nas import ContinualSettings, SearchConfig
+        >>> SearchConfig(text="demo", continual=ContinualSettings(sparsity=0.001)).continual.sparsity
+        0.001
+    """
 
     after: str | None = setting(None, "folder of a finished search, from whose model weights this one goes on (CAS)")
     sparsity: float = setting(

@@ -49,6 +49,16 @@ class SearchResult:
         metric: the metric that the objective is judged by; its `key` is in the history.
         verdict: one plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
         learned: False if the search did no better than a guess without a model; the verdict says what to change.
+
+    Example:
+        The folder is that of the example of `search_genotype`, and nothing is searched again.
+
+        >>> from flair_nas import SearchConfig, search_genotype
+        >>> sizes = {"vocabulary_size": 200, "hidden_size": 8, "nodes": 2, "batch_size": 32, "bptt": 100}
+        >>> config = SearchConfig(text="demo", epochs=1, learning_rate=1.0, device="cpu", **sizes)
+        >>> result = search_genotype(config, "runs/search", progress=False)
+        >>> result.metric.key in result.history[0]
+        True
     """
 
     __module__ = "flair_nas"
@@ -84,6 +94,14 @@ def search_genotype(
         FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
         RunStopped: after Ctrl-C; the message says how to go on.
         OSError: a folder that cannot be written, or a full disk; the last good checkpoint is kept.
+
+    Example:
+        >>> from flair_nas import SearchConfig, search_genotype
+        >>> sizes = {"vocabulary_size": 200, "hidden_size": 8, "nodes": 2, "batch_size": 32, "bptt": 100}
+        >>> config = SearchConfig(text="demo", epochs=1, learning_rate=1.0, device="cpu", **sizes)
+        >>> result = search_genotype(config, "runs/search", progress=False)
+        >>> len(result.genotype.nodes), len(result.history)
+        (2, 1)
     """
     out = user_path(out)
     check_config(config, SearchConfig, SearchSettings)

@@ -113,6 +113,11 @@ class SelectConfig(SelectSettings, TaggerConfig):  # type: ignore[misc]  # its l
 
     Raises:
         FlairNasError: settings cannot be used; the message names all of them.
+
+    Example:
+        >>> from flair_nas import SelectConfig
+        >>> SelectConfig(corpus="demo", embeddings=["one-hot"], budget="20m").rnn
+        'lstm'
     """
 
     task = TAGGING
@@ -147,6 +152,11 @@ class TextSelectConfig(SelectSettings, LanguageModelSettings):
 
     Raises:
         FlairNasError: settings cannot be used; the message names all of them.
+
+    Example:
+        >>> from flair_nas import TextSelectConfig
+        >>> TextSelectConfig(text="demo", budget="20m").unit
+        'word'
     """
 
     task = TEXT

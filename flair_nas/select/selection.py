@@ -72,6 +72,15 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
             learning rate and the epochs of the first rung; or no run worked.
         RunStopped: Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full.
+
+    Example:
+        >>> from flair_nas import TextSelectConfig, select_layer
+        >>> sizes = {"vocabulary_size": 200, "hidden_size": 8, "batch_size": 32, "bptt": 100, "epochs": 1}
+        >>> pool = {"candidates": ["small-tanh"], "random": 0, "match": False, "rates": [1.0], "fresh_seeds": 1}
+        >>> config = TextSelectConfig(text="demo", budget="20m", device="cpu", **sizes, **pool)
+        >>> selection = select_layer(config, "runs/select")
+        >>> selection.recommended.name in selection.report
+        True
     """
     not_while_imported()
     check_config(config, SelectConfig, TextSelectConfig)

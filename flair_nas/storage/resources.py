@@ -10,6 +10,11 @@ def resource_path(*parts: str) -> Path:
 
     Raises:
         FileNotFoundError: the resource is in neither place.
+
+    Example:
+        >>> from flair_nas import resource_path
+        >>> resource_path("presets", "tagging", "small-ner.yaml").is_file()
+        True
     """
     package = Path(__file__).resolve().parents[1]
     candidates = [folder.joinpath("resources", *parts) for folder in (package, package.parent)]

@@ -51,6 +51,11 @@ class TaggerConfig(CorpusSettings):
 
     Raises:
         FlairNasError: settings cannot be used; the message names all of them.
+
+    Example:
+        >>> from flair_nas import TaggerConfig
+        >>> TaggerConfig(corpus="demo", rnn="small-relu-tanh", embeddings=["one-hot", "char"]).hidden_size
+        256
     """
 
     may_change: ClassVar[tuple[str, ...]] = ("epochs", "seeds", "device", "data_root", "delimiter", "comment")

@@ -30,6 +30,17 @@ class DocumentRNNEmbeddings(document.DocumentRNNEmbeddings):
 
     Raises:
         FlairNasError: no layer has that name, or its genotype or options are faulty.
+
+    Example:
+        >>> from flair.data import Sentence
+        >>> from flair.embeddings import OneHotEmbeddings
+        >>> from flair_nas import DocumentRNNEmbeddings, load_corpus
+        >>> words = OneHotEmbeddings.from_corpus(load_corpus("demo").corpus)
+        >>> embeddings = DocumentRNNEmbeddings([words], hidden_size=32, rnn_type="small-tanh")
+        >>> sentence = Sentence("A short text.")
+        >>> _ = embeddings.embed(sentence)
+        >>> sentence.embedding.shape
+        torch.Size([32])
     """
 
     def __init__(

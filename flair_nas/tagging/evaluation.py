@@ -78,6 +78,15 @@ def evaluate_tagger(
         FlairNasError: there are no sentences or no gold labels, labels are of tokens and the tagger's of spans or the
             reverse, or the two counts differ.
         LossNotFiniteError: the loss is NaN or infinite.
+
+    Example:
+        The folder is that of the example of `train_taggers`.
+
+        >>> from flair_nas import evaluate_tagger, load_corpus, load_tagger
+        >>> sentences = list(load_corpus("demo").corpus.dev)
+        >>> evaluation = evaluate_tagger(load_tagger("runs/first"), sentences)
+        >>> 0 <= evaluation.f1 <= 100
+        True
     """
     check_is_tagger(tagger)
     label_type = label_type or tagger.label_type

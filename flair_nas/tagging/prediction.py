@@ -45,6 +45,14 @@ def load_tagger(path: str | Path) -> SequenceTagger:
 
     Raises:
         FlairNasError: the file or one of the two files of data is missing, cut short, or of another kind.
+
+    Example:
+        The folder is that of the example of `train_taggers`.
+
+        >>> from flair.data import Sentence
+        >>> from flair_nas import load_tagger
+        >>> tagger = load_tagger("runs/first")
+        >>> tagger.predict(Sentence("Dr Helen Marsh opened the market in Leeds ."))
     """
     if str(path).startswith(PREFIX):
         return read_safe(_fetch(str(path)))
@@ -119,6 +127,14 @@ def tag_lines(
 
     Raises:
         FlairNasError: a line has half of a character.
+
+    Example:
+        The folder is that of the example of `train_taggers`.
+
+        >>> from flair_nas import load_tagger, tag_lines
+        >>> lines = ["Anna Weber moved to Hamburg.", "", "It rained."]
+        >>> [sentence and len(sentence) for sentence in tag_lines(load_tagger("runs/first"), lines)]
+        [6, None, 3]
     """
     check_is_tagger(tagger)
     remaining = check_characters(io.StringIO(lines, newline=None) if isinstance(lines, str) else lines)

@@ -86,6 +86,13 @@ def train_taggers(
         FlairNasError: settings, corpus, embeddings or folder cannot be used, or a loss or gradient is NaN.
         RunStopped: after Ctrl-C, with a checkpoint on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
+
+    Example:
+        >>> from flair_nas import TaggerConfig, train_taggers
+        >>> config = TaggerConfig(corpus="demo", embeddings=["one-hot"], hidden_size=16, batch_size=64, epochs=1, device="cpu")
+        >>> metrics = train_taggers(config, "runs/first", progress=False)
+        >>> metrics["seeds"][0]["epochs"]
+        1
     """
     check_config(config, TaggerConfig)
     rnn = rnn_type(config)  # fails on an unknown name before the corpus is loaded

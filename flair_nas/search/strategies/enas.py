@@ -29,7 +29,13 @@ DRAWS = 10
 
 @dataclass
 class EnasSettings(RandomSharedSettings):
-    """Settings of ENAS (Pham et al., 2018)."""
+    """Settings of ENAS (Pham et al., 2018).
+
+    Example:
+        >>> from flair_nas import EnasSettings, SearchConfig
+        >>> SearchConfig(text="demo", strategy=EnasSettings(controller_steps=5)).strategy.controller_size
+        64
+    """
 
     controller_learning_rate: float = setting(
         1e-3, "learning rate of Adam for the controller (as published: 5e-5); 0: its untrained prior alone",

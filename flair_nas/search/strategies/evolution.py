@@ -17,7 +17,13 @@ from flair_nas.settings.fields import COUNT, setting
 
 @dataclass
 class EvolutionSettings(ChildSettings):
-    """Settings of evolution (Real et al., 2019; So et al., 2019)."""
+    """Settings of evolution (Real et al., 2019; So et al., 2019).
+
+    Example:
+        >>> from flair_nas import EvolutionSettings, SearchConfig
+        >>> SearchConfig(text="demo", strategy=EvolutionSettings(population=50, child_steps=[300])).strategy.tournament
+        25
+    """
 
     population: int = setting(100, "members that are alive, P", low=1, high=1_000_000)
     tournament: int = setting(25, "members of which the best is the parent of a child, S", **COUNT)

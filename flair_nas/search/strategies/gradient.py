@@ -32,7 +32,13 @@ def _known_relaxation(name: str) -> str:
 
 @dataclass
 class GradientSettings(StrategySettings):
-    """Settings of a gradient-based search (DARTS, I-DARTS, ESS, SNAS, GDAS, DARTS-PT)."""
+    """Settings of a gradient-based search (DARTS, I-DARTS, ESS, SNAS, GDAS, DARTS-PT).
+
+    Example:
+        >>> from flair_nas import GradientSettings, SearchConfig
+        >>> SearchConfig(text="demo", strategy=GradientSettings(relaxation="darts", order=2)).strategy.order
+        2
+    """
 
     relaxation: str = setting(
         "i-darts", "grouping of the softmax: darts (per pair) or i-darts (per node)", check=_known_relaxation

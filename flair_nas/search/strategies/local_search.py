@@ -13,7 +13,13 @@ from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 
 @dataclass
 class LocalSearchSettings(ChildSettings):
-    """Settings of local search (White et al., 2021)."""
+    """Settings of local search (White et al., 2021).
+
+    Example:
+        >>> from flair_nas import LocalSearchSettings, SearchConfig
+        >>> SearchConfig(text="demo", strategy=LocalSearchSettings(child_steps=[300])).strategy.child_steps
+        [300]
+    """
 
     def problems(self, config: CommonSettings) -> list[str]:
         """Return a sentence for several stages, and for what `ChildSettings` refuses."""

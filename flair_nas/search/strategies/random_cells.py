@@ -33,7 +33,13 @@ _SAMPLES: dict[str, Any] = {"help": "number of architectures to draw and compare
 
 @dataclass
 class RandomSharedSettings(CandidateSettings):
-    """Settings of random search with shared weights (Li and Talwalkar, 2019)."""
+    """Settings of random search with shared weights (Li and Talwalkar, 2019).
+
+    Example:
+        >>> from flair_nas import RandomSharedSettings, SearchConfig
+        >>> SearchConfig(text="demo", strategy=RandomSharedSettings(samples=20)).strategy.samples
+        20
+    """
 
     samples: int = setting(100, **{**_SAMPLES, "low": 1})
     sample_segments: int = setting(10, "validation segments of the first score of a candidate, or of a choice", **COUNT)
@@ -41,7 +47,13 @@ class RandomSharedSettings(CandidateSettings):
 
 @dataclass
 class RandomIndependentSettings(TrainedSettings):
-    """Settings of random search that trains each candidate on its own, or of successive halving."""
+    """Settings of random search that trains each candidate on its own, or of successive halving.
+
+    Example:
+        >>> from flair_nas import RandomIndependentSettings, SearchConfig
+        >>> SearchConfig(text="demo", strategy=RandomIndependentSettings(samples=16, rungs=3)).strategy.rungs
+        3
+    """
 
     samples: int = setting(100, **_SAMPLES)
     rungs: int = setting(1, "number of comparisons, after each of which the better half goes on", low=1, high=20)

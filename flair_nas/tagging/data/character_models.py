@@ -63,6 +63,15 @@ def load_character_model(source: str | Path, has_decoder: bool = True) -> Langua
 
     Raises:
         FlairNasError: there is no such file, or it is damaged or holds something else.
+
+    Example:
+        The folder is that of the example of `train_character_models`.
+
+        >>> from flair.embeddings import FlairEmbeddings
+        >>> from flair_nas import load_character_model
+        >>> model = load_character_model("runs/characters/forward/model.safetensors")
+        >>> FlairEmbeddings(model).embedding_length
+        8
     """
     path = user_path(source)
     if path.is_dir():

@@ -113,6 +113,12 @@ def load_corpus(
 
     Raises:
         FlairNasError: there is no such corpus, files are missing or faulty, or nothing is labelled.
+
+    Example:
+        >>> from flair_nas import load_corpus
+        >>> corpus = load_corpus("demo")
+        >>> corpus.label_type, len(corpus.corpus.train)
+        ('ner', 309)
     """
     if not isinstance(source, (str, os.PathLike)):
         raise FlairNasError(f"a corpus is a name or a folder, got {brief(source)}")

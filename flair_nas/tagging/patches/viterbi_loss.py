@@ -32,6 +32,16 @@ def use_fast_crf(tagger: SequenceTagger) -> SequenceTagger:
 
     Args:
         tagger: the tagger, which is changed in place.
+
+    Example:
+        >>> from flair.embeddings import OneHotEmbeddings
+        >>> from flair.models import SequenceTagger
+        >>> from flair_nas import load_corpus, use_fast_crf
+        >>> corpus = load_corpus("demo").corpus
+        >>> tags = corpus.make_label_dictionary("ner")
+        >>> tagger = use_fast_crf(SequenceTagger(OneHotEmbeddings.from_corpus(corpus), tags, "ner", rnn_type="LSTM"))
+        >>> tagger.use_crf
+        True
     """
     if tagger.use_crf and type(tagger.crf) is CRF and type(tagger.loss_function) is ViterbiLoss:
         # a new CRF would draw random weights
