@@ -79,7 +79,7 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
         >>> pool = {"candidates": ["small-tanh"], "random": 0, "match": False, "rates": [1.0], "fresh_seeds": 1}
         >>> config = TextSelectConfig(text="demo", budget="20m", device="cpu", **sizes, **pool)
         >>> selection = select_layer(config, "runs/select")
-        >>> selection.recommended.name in selection.report
+        >>> selection.recommended.layer.rnn.lower() in ("lstm", "small-tanh")
         True
     """
     not_while_imported()
