@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from flair_nas.cli.log import print_table
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.folder import check_folder
 from flair_nas.settings.fields import COUNT, Config, Kind, check_device, get_all_kinds, get_classes, get_kinds
@@ -18,14 +19,20 @@ from flair_nas.storage.resources import resource_path
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
+_PRECEDENCE = "Settings come from the defaults, then --preset, then --config, then flags; the later wins."
+
+
 def add_action(
-    actions: Actions, name: str, run: Callable[[argparse.Namespace], int], help: str, epilog: str | None = None
+    actions: Actions, name: str, run: Callable[[argparse.Namespace], int], epilog: str = ""
 ) -> argparse.ArgumentParser:
-    """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``; return its parser."""
+    """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``. Return its parser.
+
+    The docstring of `run` is its help.
+    """
     parser = actions.add_parser(
         name,
-        help=help,
-        description=help,
+        help=run.__doc__,
+        description=run.__doc__,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -37,8 +44,28 @@ def add_action(
     return parser
 
 
-def add_run_flags(parser: argparse.ArgumentParser, kinds: str, out: str) -> None:
-    """Add ``--out`` with its help, ``--resume``, ``--preset`` with its kinds (separated by blanks) and ``--config``."""
+def add_run_flags(
+    parser: argparse.ArgumentParser,
+    config_type: type,
+    kinds: str,
+    out: str,
+    *,
+    estimate: str = "",
+    variants: Mapping[str, type] | None = None,
+    prefix: str = "",
+) -> None:
+    """Add ``--out``, ``--resume``, ``--preset``, ``--config``, perhaps ``--estimate``, and a flag for each setting.
+
+    Args:
+        parser: the parser.
+        config_type: the dataclass of the settings.
+        kinds: kinds of presets, separated by blanks.
+        out: help of ``--out``.
+        estimate: help of ``--estimate``; empty if the command has no such flag.
+        variants: see `add_setting_flags`.
+        prefix: see `add_setting_flags`.
+    """
+    parser.epilog = f"{parser.epilog or ''}\n\n{_PRECEDENCE}".lstrip()
     # argparse would list all flags, which take a page
     parser.usage = (
         "%(prog)s --out DIR [--preset PRESET] [--config FILE] [settings]\n       %(prog)s --resume DIR [settings]"
@@ -49,6 +76,9 @@ def add_run_flags(parser: argparse.ArgumentParser, kinds: str, out: str) -> None
     folders = tuple(f"presets/{kind}" for kind in kinds.split())
     parser.add_argument("--list-presets", action=_ListPresets, const=folders, nargs=0, help="list the presets and exit")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, such as OUT/config.yaml")
+    if estimate:
+        parser.add_argument("--estimate", action="store_true", help=estimate)
+    add_setting_flags(parser, config_type, variants, prefix)
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -70,10 +100,7 @@ class _ListPresets(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         folders: tuple[str, ...] = self.const
         paths = [path for folder in folders for path in sorted(resource_path(folder).glob("*.yaml"))]
-        rows = [("name", "size", "time", "what it is"), *map(describe_preset, paths)]
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        for row in rows:
-            print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
+        print_table([("name", "size", "time", "what it is"), *map(describe_preset, paths)])
         parser.exit()
 
 

@@ -8,14 +8,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flair_nas.cli.flags import (
-    add_action,
-    add_run_flags,
-    add_setting_flags,
-    peek_setting,
-    refuse_flags_of,
-    settings_of_run,
-)
+from flair_nas.cli.flags import Actions, add_action, add_run_flags, peek_setting, refuse_flags_of, settings_of_run
 from flair_nas.cli.log import quiet_flair, quiet_libraries, shows_progress
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
@@ -30,7 +23,6 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.names import check_corpus
 
 if TYPE_CHECKING:
-    from flair_nas.cli.flags import Actions
     from flair_nas.search.trainer import SearchResult
 
 log = logging.getLogger("flair_nas")
@@ -45,30 +37,22 @@ EXAMPLES = """examples:
   flair-nas search --resume runs/mine
   torchrun --nproc-per-node 2 -m flair_nas search --preset i-darts-ptb --text my_text/ --out runs/two
 
-Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
-train and valid files: one sentence per line, words separated by blanks. A search never learns from the test file. With
---objective tagging the supernet is the recurrent layer of a tagger, in both directions, and learns on train alone; with
---objective classification it is that of a classifier of lines such as: __label__NAME some text."""
+A text is a folder with train and valid files: one sentence per line, words separated by blanks. A search never learns
+from the test file. With --objective tagging the supernet is the recurrent layer of a tagger, in both directions, and
+learns on train alone; with --objective classification it is that of a classifier of lines such as: __label__NAME some
+text."""
 
 
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
-    parser = add_action(
-        verbs,
-        "search",
-        run,
-        "Search a recurrent cell, its gates, or both, on text, tags or classes, or several.",
-        EXAMPLES,
-    )
-    add_run_flags(parser, "search", "folder for settings, history, checkpoints and the genotype")
-    parser.add_argument(
-        "--estimate", action="store_true", help="time a few steps, show the cost of the search, and exit"
-    )
-    add_setting_flags(parser, SearchSettings, {name: settings_class(name) for name in OBJECTIVES}, "objective ")
+    parser = add_action(verbs, "search", run, EXAMPLES)
+    out, estimate = "folder for settings, checkpoints and the genotype", "time a few steps, show the cost, and exit"
+    variants = {name: settings_class(name) for name in OBJECTIVES}
+    add_run_flags(parser, SearchSettings, "search", out, estimate=estimate, variants=variants, prefix="objective ")
 
 
 def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
-    """Return the class of settings of the objective that flags, file or preset name; text by default."""
+    """Return the settings class of the objective that flags, file or preset name, by default of text."""
     objective = arguments.objective or peek_setting("objective", "search", arguments) or "text"
     chosen = settings_class(objective)
     refuse_flags_of(arguments, {f"--objective {name}": settings_class(name) for name in OBJECTIVES}, chosen)
@@ -76,7 +60,7 @@ def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas search``."""
+    """Search a recurrent cell, its gates, or both, on text, tags or classes, or several."""
     progress = shows_progress(arguments)
     config_type = _settings_class(arguments)
     config, out = settings_of_run(arguments, config_type, "search", quantity="search")
@@ -146,8 +130,11 @@ def small_presets() -> list[str]:
     presets = {
         name: read_mapping(resource_path("presets", "search", f"{name}.yaml")) for name in preset_names("search")
     }
-    on_text = {name: preset for name, preset in presets.items() if preset.get("objective", "text") == "text"}
-    return [name for name, preset in on_text.items() if preset["about"]["scale"] == "small"]
+    return [
+        name
+        for name, preset in presets.items()
+        if preset["about"]["scale"] == "small" and preset.get("objective", "text") == "text"
+    ]
 
 
 def _warn_of_size(arguments: argparse.Namespace, config: SearchSettings) -> None:

@@ -47,7 +47,6 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
     environment = {name: origin[name] for name in names if name in origin}
     environment |= {name: run.settings[name] for name in ("device", "precision", "seed") if name in run.settings}
     section.fold("Environment", list_settings(environment))
-    section.fold("Settings", list_settings(run.settings))
     return section
 
 

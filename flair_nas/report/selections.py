@@ -16,7 +16,7 @@ from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import Estimate, compare
 from flair_nas.experiments.tasks import TAGGING, TEXT, Task
 from flair_nas.report.page import Section, table
-from flair_nas.report.reading import JSON, RunFolder, list_settings
+from flair_nas.report.reading import JSON, RunFolder
 from flair_nas.runs.duration import duration
 from flair_nas.storage.paths import read_file
 
@@ -38,7 +38,6 @@ def describe_selection(run: RunFolder, detail: Detail) -> Section:
         _draw_difference(section, task, runs, finalists, detail)
     failed = [(_shorten(name), figures["error"]) for name, figures in ledger.runs.items() if "error" in figures]
     section.fold("Failed", failed)
-    section.fold("Settings", list_settings(run.settings))
     return section
 
 

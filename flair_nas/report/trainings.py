@@ -73,7 +73,6 @@ def describe_training(run: RunFolder, detail: Detail) -> Section:
     """Return the section on a training."""
     section = begin_section(run)
     section.fold("Final figures", list_settings({k: v for k, v in run.figures.items() if k != "seeds"}))
-    section.fold("Settings", list_settings(run.settings))
     return section
 
 

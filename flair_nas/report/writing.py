@@ -10,7 +10,7 @@ from flair_nas.drawing.curves import load_template
 from flair_nas.drawing.figures import Detail, Figure
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.report.page import MAX_BYTES, Section, load_plotly, to_page
-from flair_nas.report.reading import RunFolder, read_runs
+from flair_nas.report.reading import RunFolder, list_settings, read_runs
 from flair_nas.report.searches import describe_search
 from flair_nas.report.selections import describe_selection
 from flair_nas.report.trainings import compare_runs, describe_training
@@ -55,9 +55,11 @@ def _make_sections(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Sectio
         yield from compare_runs(curves, detail)
     for run in runs:
         try:
-            yield _SECTIONS.get(run.kind, describe_training)(run, detail)
+            section = _SECTIONS.get(run.kind, describe_training)(run, detail)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise FlairNasError(f"{run.folder}: its files are not as flair-nas writes them ({shown(error)})") from error
+        section.fold("Settings", list_settings(run.settings))
+        yield section
 
 
 def write_pictures(sections: Sequence[Section], folder: Path) -> None:
