@@ -137,7 +137,7 @@ def _train_one(
     """Train the model of one direction, or go on with it, and return its figures."""
     training = _Training(run.config, corpus, dictionary, run.folder.name == "forward")
     training.run = run
-    run.resume(training.restore, f"To train it from the start, delete {run.folder}")
+    run.resume(training.restore)
     run.accept()
     training.train(progress)
     return _finish(training)

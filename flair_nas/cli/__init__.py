@@ -14,8 +14,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        argv: the arguments. None stands for those of the process, which is the command's own then: signals are
-            ignored from the end of this call, and an environment variable of OpenMP is set.
+        argv: the arguments. None takes those of the process. Then signals are ignored after this call, and an
+            environment variable of OpenMP is set.
 
     Returns:
         The exit code.

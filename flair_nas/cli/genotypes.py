@@ -225,7 +225,7 @@ def compare(arguments: argparse.Namespace) -> int:
 def get(arguments: argparse.Namespace) -> int:
     """Fetch one into the cache of all commands."""
     if not is_address(arguments.source):
-        hint = "bundled genotypes need no fetching, list them with: flair-nas genotypes list"
+        hint = "bundled genotypes need no fetching: flair-nas genotypes list"
         raise FlairNasError(f"{brief(arguments.source)} is no https:// or hf:// address; {hint}")
     path, pinned = download(arguments.source, refresh=arguments.refresh)
     print(Genotype.load(path).one_line())

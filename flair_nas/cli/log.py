@@ -1,4 +1,4 @@
-"""Messages of a command: one plain line each, on standard error. Tables and sizes among its results."""
+"""Messages of a command, in plain lines on standard error, and tables and sizes in its results."""
 
 from __future__ import annotations
 

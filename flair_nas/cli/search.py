@@ -126,7 +126,7 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
 
 
 def small_presets() -> list[str]:
-    """Return the names of the presets for a search on text of minutes to an hour."""
+    """Return the names of the presets for a search on text that takes minutes to an hour."""
     presets = {
         name: read_mapping(resource_path("presets", "search", f"{name}.yaml")) for name in preset_names("search")
     }
@@ -138,7 +138,7 @@ def small_presets() -> list[str]:
 
 
 def _warn_of_size(arguments: argparse.Namespace, config: SearchSettings) -> None:
-    """Warn that a search on text without a preset is as large as those of the papers."""
+    """Warn of the size of a search on text without a preset."""
     chosen = arguments.resume or arguments.preset or arguments.config or changed(config, "hidden_size", "epochs")
     if not chosen and isinstance(config, SearchConfig):
         log.warning(

@@ -137,7 +137,7 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def suggest_next(metrics: dict[str, Any], config: TaggerConfig, out: Path) -> list[str]:
-    """Return the conclusions from the figures of a run, its files, and the next command."""
+    """Return the conclusions from the figures of a run, the files, and the next command."""
     longer = f"flair-nas tag train --resume {typed(out)} --epochs {2 * config.epochs}"
     knows_no_words = set(config.embeddings) <= {*OF_THE_CORPUS}
     if not any(result["dev_f1"] for result in metrics["seeds"]):
@@ -228,7 +228,7 @@ def _read_sentences(
     from flair_nas.tagging.data.corpora import load_corpus_of
 
     names = ("columns", "delimiter", "comment")
-    flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
+    flags = {name: value for name in names if (value := vars(arguments).get(name))}
     from_run = {name: settings.get(name) for name in names} if arguments.corpus not in NAMES and settings else {}
     source = {"corpus": arguments.corpus or "demo", "label_type": label_type, "data_root": arguments.data_root}
     layout = TaggerConfig(**{**source, **from_run, **flags})
@@ -282,8 +282,7 @@ def export(arguments: argparse.Namespace) -> int:
     tagger, out = load_tagger(arguments.model), user_path(arguments.out)
     sentences: list[Sentence] = []
     if arguments.check is not None:
-        defaults = dict.fromkeys(("file", "columns", "delimiter", "comment"))
-        chosen = argparse.Namespace(**vars(arguments), **defaults, corpus=arguments.check, part="dev")
+        chosen = argparse.Namespace(**vars(arguments), file=None, corpus=arguments.check, part="dev")
         settings = _read_run_settings(user_path(arguments.model))
         sentences = _read_sentences(chosen, settings, tagger.label_type, False)
     given = export_tagger(tagger, out, opset=arguments.opset)

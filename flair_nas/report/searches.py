@@ -1,4 +1,4 @@
-"""Sections on searches: the verdict, MAD and drift, and epoch by epoch the mixing weights and the genotype."""
+"""Sections on searches: the verdict, MAD, drift, and mixing weights and genotype by epoch."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _DETAILS = (Detail(1000, 60), Detail(500, 25), Detail(200, 10), Detail(60, 4))
 """Details of a page, from the finest. A report takes the first that makes it small enough."""
 
 _SECTIONS = {"search": describe_search, "select": describe_selection}
-"""Functions of a section by kind of run. `describe_training` has the others."""
+"""Functions that describe a run, by its kind. `describe_training` describes all others."""
 
 
 def write_report(paths: Sequence[str], out: Path, pictures: Path | None = None) -> list[Section]:

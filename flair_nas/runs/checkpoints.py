@@ -20,8 +20,6 @@ log = logging.getLogger("flair_nas")
 State = dict[str, Any]
 """The content of a checkpoint: tensors, numbers, text, None, and lists, tuples and dictionaries of these."""
 
-START_OVER = "To start over, delete its folder or choose another"
-
 
 class Checkpoints:
     """The last two checkpoints of a run: ``checkpoint.pt`` and ``checkpoint-previous.pt`` in its folder."""
@@ -61,7 +59,7 @@ class Checkpoints:
                 log.warning("%s; the one before is used: %s", faults[0] if faults else f"no {self.newest}", path)
             return state
         if faults:
-            raise FlairNasError(f"{'; '.join(faults)}. {START_OVER}")
+            raise FlairNasError(f"{'; '.join(faults)}. To start over, delete {self.newest.parent}")
         return None
 
 

@@ -33,7 +33,7 @@ class EpochClock:
         self.restart()
 
     def restart(self) -> None:
-        """Let the next time begin now."""
+        """Start the clock anew."""
         self._start, self._start_cpu = time.perf_counter(), time.process_time()
 
     def add_training(self) -> None:

@@ -1,4 +1,4 @@
-"""Check of a run folder, without PyTorch: a command refuses a folder before it loads libraries."""
+"""Check of a run folder, without PyTorch. A command refuses a folder before it loads libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metric of a model: its name, its direction and how it is printed."""
+"""Metrics of models: name, direction and format."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Metric:
 
 
 def to_perplexity(loss: float) -> float:
-    """Return e to the loss; infinity if no float is as large."""
+    """Return e to the loss, or infinity if no float is as large."""
     try:
         return math.exp(loss)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Run folders of searches, language models and taggers; one process at a time has a folder open.
+"""Run folders of searches, language models and taggers. One process at a time has a folder open.
 
 OUT/config.yaml      the settings                OUT/checkpoint.pt    and checkpoint-previous.pt, the one before
 OUT/history.jsonl    a line per epoch            OUT/metrics.json     the final figures of a model; not of a search
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.runs.checkpoints import START_OVER, Checkpoints, State, is_whole
+from flair_nas.runs.checkpoints import Checkpoints, State, is_whole
 from flair_nas.runs.folder import check_folder
 from flair_nas.settings.resolve import to_yaml
 from flair_nas.storage.files import hash_data, is_unfinished, write_text
@@ -75,14 +75,14 @@ class Run(Generic[Config]):
             FlairNasError: all checkpoints are damaged, or are of another run. The checkpoints of a run with figures
                 are gone. The ``model.pt`` of the best epoch is missing or damaged.
         """
-        state = self.checkpoints.load()
+        state, start_over = self.checkpoints.load(), f"To start over, delete {self.folder}"
         newest, previous = self.checkpoints.newest, self.checkpoints.previous.name
         if state is None:
             # a kill can leave one line of history without a checkpoint
             if (self.folder / "metrics.json").exists() or self._count_epochs(0) > 1:
                 raise FlairNasError(
                     f"{self.folder}: its checkpoints are gone, so this run cannot go on; what it holds stays. "
-                    f"Give {newest.name} back. {START_OVER}"
+                    f"Give {newest.name} back. {start_over}"
                 )
             return None
         try:
@@ -95,11 +95,11 @@ class Run(Generic[Config]):
         except Exception as error:  # the state of another kind of run, or of other sizes
             raise FlairNasError(
                 f"{newest}: this checkpoint cannot be read, it and {previous} may be of another run ({shown(error)}). "
-                f"{START_OVER}"
+                f"{start_over}"
             ) from None
         if state.get("best_epoch") and not is_whole(self.folder / "model.pt"):
             raise FlairNasError(
-                f"{self.folder}: model.pt, the best model so far, is missing or damaged; give it back. {START_OVER}"
+                f"{self.folder}: model.pt, the best model so far, is missing or damaged; give it back. {start_over}"
             )
         return restored
 

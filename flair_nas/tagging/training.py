@@ -300,7 +300,7 @@ def _train_seed(
         on_disk = None if config.storage is None else config.storage == "disk"
         keep_frozen(tagger.embeddings, corpus, on_disk=on_disk, progress=progress)
     plugin = EpochPlugin(run, tagger, corpus, seed, progress)
-    start = run.resume(plugin.restore, f"To train seed {seed} from the start, delete {run.folder}") or 0
+    start = run.resume(plugin.restore) or 0
     run.accept()
     if start < config.epochs:
         _run_trainer(plugin, start)

@@ -251,4 +251,4 @@ def test_get(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["genotypes", "get", "some-cell"]) == 2
     said = capsys.readouterr().err
     assert "is no https:// or hf:// address" in said
-    assert "list them with: flair-nas genotypes list" in said
+    assert "need no fetching: flair-nas genotypes list" in said

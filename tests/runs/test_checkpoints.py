@@ -112,7 +112,7 @@ def test_when_both_are_damaged_both_are_named(tmp_path: Path) -> None:
     for path in (checkpoints.newest, checkpoints.previous):
         cut(path, 700)
         before[path] = path.read_bytes()
-    with pytest.raises(FlairNasError, match="To start over, delete its folder") as caught:
+    with pytest.raises(FlairNasError, match=f"To start over, delete {tmp_path}") as caught:
         checkpoints.load()
     assert all(str(path) in str(caught.value) and path.read_bytes() == before[path] for path in before)
     checkpoints.previous.unlink()
