@@ -141,19 +141,15 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 def _figures(genotype: Genotype) -> tuple[str, str]:
     """Return the published and the measured figures of a genotype as text."""
+    published, measured = [], []
     figures = genotype.origin.get("figures")
-    if not isinstance(figures, dict):
-        return "-", "-"
-    published = [
-        f"{part} {figures[key]:g}"
-        for part, key in (("PTB", "ptb_test_perplexity_published"), ("WT2", "wikitext2_test_perplexity_published"))
-        if key in figures
-    ]
-    measured = [
-        f"{key.removeprefix(f'{MEASURED}: ').partition(',')[0]} {str(text).partition(' (')[0]}"
-        for key, text in figures.items()
-        if key.startswith(f"{MEASURED}: ")
-    ]
+    titles = {"ptb_test_perplexity_published": "PTB", "wikitext2_test_perplexity_published": "WT2"}
+    for key, figure in figures.items() if isinstance(figures, dict) else ():
+        if key in titles:
+            published.append(f"{titles[key]} {figure:g}")
+        elif key.startswith(f"{MEASURED}: "):
+            part = key.removeprefix(f"{MEASURED}: ").partition(",")[0]
+            measured.append(f"{part} {str(figure).partition(' (')[0]}")
     return ", ".join(published) or "-", ", ".join(measured) or "-"
 
 

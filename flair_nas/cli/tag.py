@@ -141,11 +141,9 @@ def suggest_next(metrics: dict[str, Any], config: TaggerConfig, out: Path) -> li
     longer = f"flair-nas tag train --resume {typed(out)} --epochs {2 * config.epochs}"
     knows_no_words = set(config.embeddings) <= {*OF_THE_CORPUS}
     if not any(result["dev_f1"] for result in metrics["seeds"]):
-        remedies = [f"train longer ({longer})", "with another learning rate", "on more sentences"]
-        if knows_no_words:
-            remedies.insert(0, "take --embeddings that know words before training (a new --out)")
+        first = "take --embeddings that know words before training (a new --out), " if knows_no_words else ""
         useless = "nothing was found on dev in any epoch, so this tagger is of no use yet"
-        return [useless, f"next: {', '.join(remedies[:-1])}, or {remedies[-1]}"]
+        return [useless, f"next: {first}train longer ({longer}), with another learning rate, or on more sentences"]
     lines = []
     best_was_last = all(result["best_epoch"] == result["epochs"] == config.epochs for result in metrics["seeds"])
     if best_was_last and not config.train_with_dev:

@@ -38,10 +38,9 @@ class EpochClock:
 
     def add_training(self) -> None:
         """Count the time since the last call as training."""
-        now, now_cpu = time.perf_counter(), time.process_time()
-        self.seconds += now - self._start
-        self.cpu_seconds += now_cpu - self._start_cpu
-        self._start, self._start_cpu = now, now_cpu
+        self.seconds += time.perf_counter() - self._start
+        self.cpu_seconds += time.process_time() - self._start_cpu
+        self.restart()
 
     def add_evaluation(self) -> None:
         """Count the time since the last call as evaluation."""

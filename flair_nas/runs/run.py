@@ -132,17 +132,13 @@ class Run(Generic[Config]):
         write_text(self.folder / "metrics.json", json.dumps(written, indent=2) + "\n")
         return written
 
-    def figures(self, *names: str) -> Figures | None:
-        """Read the figures that `finish` wrote.
-
-        Return None if they are missing or damaged, a name is not among them, or epochs were added since.
-        """
+    def figures(self) -> Figures | None:
+        """Read the figures that `finish` wrote. Return None if they are missing, damaged or of earlier epochs."""
         try:
             figures = read_figures(self.folder / "metrics.json")
-            is_complete = all(name in figures for name in names)
-            return figures if is_complete and figures["epochs"] == self._count_epochs(figures["epochs"]) else None
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError):
             return None
+        return figures if figures["epochs"] == self._count_epochs(figures["epochs"]) else None
 
     def is_finished(self, epochs: int | None, early: bool = False) -> bool:
         """Return True if a run that ended has nothing left to do: it ended by itself (`early`), or has its epochs."""
