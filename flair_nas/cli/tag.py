@@ -363,24 +363,26 @@ def _check_sentences(arguments: argparse.Namespace) -> None:
 def _read_lines(path: str | None) -> Iterator[list[str]]:
     """Yield the lines that wait, as soon as there are some. A program that asks line by line gets its answers."""
     file = None if path in (None, "-") else user_path(path or "")
-    number, rest = 1, b""
+    number, rest, knows_valid = 1, b"", False
     with open(file, "rb") if file else sys.stdin.buffer as stream:
         assert isinstance(stream, io.BufferedIOBase)
         while data := stream.read1(_MAX_BYTES):
             *lines, rest = (rest + data).split(b"\n")
-            yield _decode(lines, file, number)
+            yield _decode(lines, file, number, knows_valid)
             number += len(lines)
+            knows_valid = knows_valid or not all(line.isascii() for line in lines)
         if rest:
-            yield _decode([rest], file, number)
+            yield _decode([rest], file, number, knows_valid)
 
 
-def _decode(lines: Sequence[bytes], file: Path | None, first: int) -> list[str]:
+def _decode(lines: Sequence[bytes], file: Path | None, first: int, knows_valid: bool) -> list[str]:
     """Decode lines from UTF-8. The error names all broken lines of the file, or of these lines without one."""
     try:
         return [line.decode("utf-8").rstrip("\r") for line in lines]
     except UnicodeDecodeError:
         if file is None:
-            raise FlairNasError(explain_not_utf8("standard input", [b"\n".join(lines)], first)) from None
+            error = explain_not_utf8("standard input", [b"\n".join(lines)], first, knows_valid=knows_valid)
+            raise FlairNasError(error) from None
         with open(file, "rb") as stream:
             raise FlairNasError(explain_not_utf8(file, stream)) from None
 

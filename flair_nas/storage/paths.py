@@ -76,16 +76,17 @@ def read_utf8(path: Path) -> str:
         raise FlairNasError(explain_not_utf8(path, [error.object])) from None
 
 
-def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1) -> str:
+def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1, *, knows_valid: bool = False) -> str:
     """Return the error for a text that is not UTF-8: the broken lines, and what to do.
 
     Args:
         source: a file, or the name of another source.
         lines: its lines.
         first: the number of the first of these lines.
+        knows_valid: lines before these have valid characters other than ASCII.
     """
     broken: list[tuple[int, int]] = []
-    places, knows_valid = 0, False
+    places = 0
     for number, line in enumerate(itertools.chain.from_iterable(piece.splitlines() for piece in lines), first):
         if line.isascii() and b"\0" not in line:
             continue
