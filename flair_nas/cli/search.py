@@ -51,18 +51,11 @@ def add_parser(verbs: Actions) -> None:
     add_run_flags(parser, SearchSettings, "search", out, estimate=estimate, variants=variants, prefix="objective ")
 
 
-def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
-    """Return the settings class of the objective that flags, file or preset name, by default of text."""
-    objective = arguments.objective or peek_setting("objective", "search", arguments) or "text"
-    chosen = settings_class(objective)
-    refuse_flags_of(arguments, {f"--objective {name}": settings_class(name) for name in OBJECTIVES}, chosen)
-    return chosen
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Search a recurrent cell, its gates, or both, on text, tags or classes, or several."""
     progress = shows_progress(arguments)
-    config_type = _settings_class(arguments)
+    config_type = settings_class(arguments.objective or peek_setting("objective", "search", arguments) or "text")
+    refuse_flags_of(arguments, {f"--objective {name}": settings_class(name) for name in OBJECTIVES}, config_type)
     config, out = settings_of_run(arguments, config_type, "search", quantity="search")
     if isinstance(config, TaggingSearchConfig):
         check_corpus(config.corpus)

@@ -39,20 +39,14 @@ def add_parser(verbs: Actions) -> None:
     add_run_flags(parser, SelectSettings, kinds, out, estimate=estimate, variants=_VARIANTS)
 
 
-def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
-    """Return the settings of language models if a text or one of their presets is given, else of taggers."""
+def run(arguments: argparse.Namespace) -> int:
+    """Compare recurrent layers on a corpus or a text within a budget, and train the best."""
     if arguments.text and arguments.corpus:
         raise FlairNasError("give --corpus or --text: taggers are compared on the one, language models on the other")
     text = arguments.text or peek_setting("text", TEXT.presets, arguments)
     is_text = text or arguments.preset in preset_names(TEXT.presets)
-    chosen = TextSelectConfig if is_text else SelectConfig
+    chosen: type[SelectSettings] = TextSelectConfig if is_text else SelectConfig
     refuse_flags_of(arguments, _VARIANTS, chosen)
-    return chosen
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Compare recurrent layers on a corpus or a text within a budget, and train the best."""
-    chosen = _settings_class(arguments)
     if arguments.rnn is None and arguments.preset and peek_setting("rnn", "", arguments) is None:
         arguments.rnn = "lstm"  # the layer of a preset is that of its paper, not a baseline
     config, out = settings_of_run(arguments, chosen, chosen.task.presets, chosen.may_change, "selection")

@@ -65,14 +65,13 @@ def read_runs(paths: Sequence[str]) -> list[RunFolder]:
 
 
 def _read(folder: Path, name: str) -> RunFolder:
-    has_settings = (folder / "config.yaml").exists()
-    kind = find_command(folder) if has_settings else ""
+    kind = find_command(folder) if (folder / "config.yaml").exists() else ""
     if not kind:
         above = folder.resolve().parent
         hint = f"; its run may be {typed(above)}" if (above / "config.yaml").exists() else ""
         raise FlairNasError(
-            f"{folder} holds no run (no {'settings of a run in its' if has_settings else ''} config.yaml){hint}. Give "
-            "the --out folder of search, select, lm train, charlm train or tag train"
+            f"{folder} holds no run (no config.yaml of one){hint}. Give the --out folder of search, select, lm train, "
+            "charlm train or tag train"
         )
     run = RunFolder(folder, name, kind, read_mapping(folder / "config.yaml"))
     for path in sorted([*folder.glob("history.jsonl"), *folder.glob("*/history.jsonl")]):

@@ -34,7 +34,7 @@ def describe_selection(run: RunFolder, detail: Detail) -> Section:
         section.add("No candidate has ended an epoch yet, so there is nothing to draw.", "remark")
     else:
         finalists = _find_finalists(ledger)
-        _draw_rungs(section, run, ledger, task, runs, finalists, detail)
+        _draw_rungs(section, run, task, runs, finalists, detail)
         _draw_difference(section, task, runs, finalists, detail)
     failed = [(_shorten(name), figures["error"]) for name, figures in ledger.runs.items() if "error" in figures]
     section.fold("Failed", failed)
@@ -82,7 +82,7 @@ def _shorten(name: str) -> str:
 
 
 def _draw_rungs(
-    section: Section, run: RunFolder, ledger: Ledger, task: Task, runs: JSON, finalists: Sequence[str], detail: Detail
+    section: Section, run: RunFolder, task: Task, runs: JSON, finalists: Sequence[str], detail: Detail
 ) -> None:
     """Add the rungs as a table, and the curve of each candidate with its first seed."""
     epochs, first = run.settings.get("epochs", 0), (run.settings.get("seeds") or [1])[0]
