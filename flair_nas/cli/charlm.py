@@ -39,7 +39,7 @@ def add_parser(verbs: Actions) -> None:
     parser = add_action(actions, "train", train, TRAIN_EXAMPLES)
     out, estimate = "folder for models, settings, checkpoints and figures", "time a few steps, show the cost, and exit"
     add_run_flags(parser, CharacterModelConfig, "character_model", out, estimate=estimate)
-    parser._option_string_actions["--lowercase"].help = argparse.SUPPRESS  # it is refused
+    parser._option_string_actions["--lowercase"].help = argparse.SUPPRESS  # the settings refuse it
 
     parser = add_action(actions, "evaluate", evaluate, EVALUATE_EXAMPLES)
     parser.add_argument("--model", required=True, metavar="FILE", help="model.safetensors, or a model of Flair's (.pt)")

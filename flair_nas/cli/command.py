@@ -78,13 +78,13 @@ def run(argv: Sequence[str]) -> int:
             return int(arguments.run(arguments))
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "stopped", 130)
-    except BrokenPipeError:  # the reader of the output ended, as `head` does
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # before the next: a Ctrl-C may have led to it, as on a full disk
+    except OSError as error:  # also if a Ctrl-C led to it, as on a full disk
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except Exception as error:
-        if _comes_from_interrupt(error):  # libraries may convert it while they are imported
+        if _comes_from_interrupt(error):  # libraries may convert it during their import
             return _fail("stopped", 130)
         if isinstance(error, FlairNasError):
             return _fail(str(error), 2)

@@ -86,7 +86,7 @@ def _print_result(result: SearchResult, config: SearchSettings, out: Path) -> No
     metric = result.metric
     value = figures[f"supernet_{metric.key}"]
     supernet = ""
-    if value is not None and not config.own.trained_alone:  # there the supernet is the last candidate
+    if value is not None and not config.own.trained_alone:  # else the supernet is the last candidate
         supernet = f"; the supernet's valid {metric.title} is {metric.plain(value)}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{supernet}")
     history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""

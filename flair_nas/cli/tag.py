@@ -121,7 +121,7 @@ def add_parser(verbs: Actions) -> None:
 def train(arguments: argparse.Namespace) -> int:
     """Train a tagger with a searched cell, an LSTM or another layer."""
     may_change = TaggerConfig.may_change
-    if arguments.learning_rate is None:  # that of the run or of the layer is read later
+    if arguments.learning_rate is None:  # the run or the layer sets it later
         may_change += ("learning_rate",)
     config, out = settings_of_run(arguments, TaggerConfig, "tagging", may_change)
     check_corpus(config.corpus)

@@ -93,7 +93,7 @@ def _draw_rungs(
     section.parts.append(table(rows, ("rung", "epochs", "candidates that reached it")))
     ordered = sorted(firsts, key=lambda name: name in finalists)  # the last is drawn on top
     others = [name for name in ordered if name not in finalists]
-    few = len(others) <= len(COLOURS) - 3  # two are of the finalists, and grey is for many
+    few = len(others) <= len(COLOURS) - 3  # two are for the finalists, and grey is for many
     colours = dict(zip(others, COLOURS[2:])) if few else {}
     colours |= dict(zip(finalists, (COLOURS[1], COLOURS[0])))
     pictures = {}

@@ -1,4 +1,4 @@
-"""Record of an epoch: a line of ``history.jsonl``, with the same names in every training and search."""
+"""Record of an epoch: a line of ``history.jsonl``. Every training and search has the same names."""
 
 from __future__ import annotations
 

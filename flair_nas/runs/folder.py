@@ -29,7 +29,7 @@ def check_folder(out: Path, config: DataclassInstance, may_change: Collection[st
     if out.exists() and not out.is_dir():
         raise FlairNasError(f"{out} is a file; give a folder with --out")
     written = out / "config.yaml"
-    # another process may be writing: list the folder before looking for the config.yaml that comes with its files
+    # another process may begin a run here: list its files before looking for config.yaml
     paths = list(out.iterdir()) if out.exists() else []
     if not written.exists():
         if any(os.path.lexists(path) for path in paths if path.name != LOCK and not is_unfinished(path)):
@@ -43,7 +43,7 @@ def check_folder(out: Path, config: DataclassInstance, may_change: Collection[st
     changes = [
         f"{name} was {brief(before[name])} and is now {brief(value)}"
         for name, value in flatten(config).items()
-        if name in before and value != before[name] and name not in may_change  # another choice has other settings
+        if name not in may_change and value != before.get(name, value)  # another choice has other settings
     ]
     if changes:
         raise FlairNasError(
