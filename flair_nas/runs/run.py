@@ -136,9 +136,9 @@ class Run(Generic[Config]):
         """Read the figures that `finish` wrote. Return None if they are missing, damaged or of earlier epochs."""
         try:
             figures = read_figures(self.folder / "metrics.json")
+            return figures if figures["epochs"] == self._count_epochs(figures["epochs"]) else None
         except (OSError, ValueError):
             return None
-        return figures if figures["epochs"] == self._count_epochs(figures["epochs"]) else None
 
     def is_finished(self, epochs: int | None, early: bool = False) -> bool:
         """Return True if a run that ended has nothing left to do: it ended by itself (`early`), or has its epochs."""
