@@ -220,8 +220,14 @@ def test_values_that_are_not_finite_leave_a_gap(run: Path, tmp_path: Path) -> No
         (lambda run: run / "none", "there is no such folder"),
         (lambda run: run.parent, "holds no run"),
         (lambda run: (run / "part").mkdir() or run / "part", "its run may be "),
-        (lambda run: (run / "config.yaml").write_text("a: 1\n") and run, "holds no run (no config.yaml of one)"),
-        (lambda run: (run / "config.yaml").write_text("- a") and run, "holds no run (no config.yaml of one)"),
+        (
+            lambda run: (run / "config.yaml").write_text("a: 1\n") and run,
+            "holds no run (no config.yaml with the settings of one)",
+        ),
+        (
+            lambda run: (run / "config.yaml").write_text("- a") and run,
+            "holds no run (no config.yaml with the settings of one)",
+        ),
         (lambda run: rewrite(run, lambda line: line.update(mixing={"cell": [["x"]]})) or run, "are not as flair-nas"),
         (lambda run: (run / "config.yaml").rename(run / "ledger.json").parent, "holds no run"),
     ],
