@@ -116,7 +116,7 @@ def train_character_models(
 
 def _read_finished(run: Run[CharacterModelConfig], corpus: TextCorpus) -> dict[str, Any] | None:
     """Return the figures of a direction that has nothing left to do, or None."""
-    figures = run.figures("dev_bits")
+    figures = run.figures()
     if not (figures and run.is_finished(figures["epochs"]) and figures["fingerprint"] == corpus.fingerprint):
         return None
     if not is_whole(run.folder / PICKLE):
@@ -145,7 +145,7 @@ def _train_one(
     """Train the model of one direction, or go on with it, and return its figures."""
     training = _Training(run.config, corpus, dictionary, run.folder.name == "forward")
     training.run = run
-    run.resume(training.restore, f"To train it from the start, delete {run.folder}")
+    run.resume(training.restore)
     run.accept()
     training.train(progress)
     return _finish(training)

@@ -14,24 +14,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        argv: the arguments. None stands for those of the process, which is the command's own then: signals are
-            ignored from the end of this call, and an environment variable of OpenMP is set.
+        argv: the arguments. None takes those of the process. Then signals are ignored after this call, and an
+            environment variable of OpenMP is set.
 
     Returns:
         The exit code.
     """
-    with exit_on_signal():  # until the action catches what a signal raises
+    with exit_on_signal():  # until the action handles signals itself
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-            if getattr(sys, name) is None:  # closed by the parent process
+            if getattr(sys, name) is None:  # the parent process closed it
                 setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for the rest of the process
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # the terminal may not know all characters
                 stream.reconfigure(errors="backslashreplace")
-        if argv is None and "OMP_WAIT_POLICY" not in os.environ:  # before torch is loaded, which reads it
-            os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # threads that wait soon sleep: docs/performance.md
-        from flair_nas.cli.command import run  # it takes tenths of a second
+        if argv is None and "OMP_WAIT_POLICY" not in os.environ:  # set before torch reads it
+            os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # idle threads sleep soon: docs/performance.md
+        from flair_nas.cli.command import run  # this import takes tenths of a second
 
         code = run(sys.argv[1:] if argv is None else argv)
-    if argv is None:  # what is left is Python's own shutdown
+    if argv is None:  # Python alone shuts down now
         ignore_signals()
     return code

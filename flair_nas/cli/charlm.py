@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flair_nas.character_model.config import CharacterModelConfig
-from flair_nas.cli.flags import add_action, add_output_flags, add_run_flags, add_setting_flags, count, settings_of_run
-from flair_nas.cli.log import quiet_libraries, shows_progress
+from flair_nas.cli.flags import Actions, add_action, add_output_flags, add_run_flags, count, settings_of_run
+from flair_nas.cli.log import format_size, quiet_libraries, shows_progress
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.storage.paths import typed, user_path
-
-if TYPE_CHECKING:
-    from flair_nas.cli.flags import Actions
 
 TRAIN_EXAMPLES = """examples:
   flair-nas charlm train --preset small --text my_text/ --direction both --out runs/char
@@ -23,8 +21,8 @@ TRAIN_EXAMPLES = """examples:
   flair-nas charlm train --resume runs/char --epochs 20
   flair-nas tag train --embeddings flair:runs/char/forward/model.pt flair:runs/char/backward/model.pt --out runs/tagger
 
-Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
-train, valid and test files, or Flair's folder: train/ with any number of files, valid.txt, test.txt."""
+A text is a folder with train, valid and test files, or Flair's folder: train/ with any number of files, valid.txt,
+test.txt."""
 
 EVALUATE_EXAMPLES = """examples:
   flair-nas charlm evaluate --model runs/char/forward/model.safetensors --text my_text/
@@ -38,16 +36,12 @@ def add_parser(verbs: Actions) -> None:
     verb = verbs.add_parser("charlm", help="train and evaluate character models for Flair", description=__doc__)
     actions = verb.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    help = "Train character language models of Flair's, forward, backward or both."
-    parser = add_action(actions, "train", train, help, TRAIN_EXAMPLES)
-    add_run_flags(parser, "character_model", "folder for models, settings, history, checkpoints and figures")
-    parser.add_argument("--estimate", action="store_true", help="time a few steps, print what the training costs, stop")
-    add_setting_flags(parser, CharacterModelConfig)
-    parser._option_string_actions["--lowercase"].help = argparse.SUPPRESS  # it is refused
+    parser = add_action(actions, "train", train, TRAIN_EXAMPLES)
+    out, estimate = "folder for models, settings, checkpoints and figures", "time a few steps, show the cost, and exit"
+    add_run_flags(parser, CharacterModelConfig, "character_model", out, estimate=estimate)
+    parser._option_string_actions["--lowercase"].help = argparse.SUPPRESS  # the settings refuse it
 
-    parser = add_action(
-        actions, "evaluate", evaluate, "Compute the bits per character of a model on a text.", EVALUATE_EXAMPLES
-    )
+    parser = add_action(actions, "evaluate", evaluate, EVALUATE_EXAMPLES)
     parser.add_argument("--model", required=True, metavar="FILE", help="model.safetensors, or a model of Flair's (.pt)")
     parser.add_argument("--text", required=True, help="a text, as for training, or one file")
     parser.add_argument("--part", default="test", help="train, valid or test (default: test)")
@@ -57,7 +51,7 @@ def add_parser(verbs: Actions) -> None:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas charlm train``."""
+    """Train character language models of Flair's, forward, backward or both."""
     config, out = settings_of_run(arguments, CharacterModelConfig, "character_model", CharacterModelConfig.may_change)
     quiet_libraries(arguments)
     with exit_on_signal():
@@ -67,35 +61,28 @@ def train(arguments: argparse.Namespace) -> int:
         print(estimate_training(config, progress=shows_progress(arguments)))
         return 0
     for direction, figures in train_character_models(config, out, progress=shows_progress(arguments)).items():
-        print(f"{direction}: {format_figures(figures)}")
+        print(f"{direction}:")
+        for part in ("dev", "test"):
+            if figures[f"{part}_bits"] is not None:
+                print(f"{part}: {_format_score(figures, f'{part}_')}")
+        seconds = f"{figures['cpu_seconds_per_epoch']:.1f} s of CPU time per epoch"
+        print(f"epochs: {figures['epochs']}, best on dev: {figures['best_epoch']}; {seconds}")
+        print(format_size(figures))
         path = out / direction / "model.pt"
         print(f'next: FlairEmbeddings("{path}"), or --embeddings {typed(f"flair:{path}")}')
     return 0
 
 
-def format_figures(figures: dict[str, Any]) -> str:
-    """Return the figures of one direction in a few lines."""
-    lines = []
-    for part in ("dev", "test"):
-        if figures[f"{part}_bits"] is not None:
-            values = {name: figures[f"{part}_{name}"] for name in ("bits", "characters", "unknown_share", "flair_loss")}
-            lines.append(f"{part}: {format_score(**values)}")
-    lines.append(
-        f"epochs: {figures['epochs']}, best on dev: {figures['best_epoch']}; "
-        f"{figures['cpu_seconds_per_epoch']:.1f} s of CPU time per epoch; {figures['parameters']:,} parameters, "
-        f"{figures['rnn_parameters']:,} of them in the recurrent layer; peak memory {figures['peak_memory_mb']:,.0f} MB"
-    )
-    return "\n".join(lines)
-
-
-def format_score(bits: float, characters: int, unknown_share: float, flair_loss: float) -> str:
-    """Return a score in words."""
-    unknown = f", {100 * unknown_share:.2f} % unknown" if unknown_share else ""
-    return f"{bits:.4f} bits per character ({characters:,} characters{unknown}; loss as Flair counts: {flair_loss:.4f})"
+def _format_score(figures: Mapping[str, Any], prefix: str = "") -> str:
+    """Format a score, whose keys begin with a prefix."""
+    share, characters = figures[f"{prefix}unknown_share"], figures[f"{prefix}characters"]
+    unknown = f", {100 * share:.2f} % unknown" if share else ""
+    loss = f"loss as Flair counts: {figures[f'{prefix}flair_loss']:.4f}"
+    return f"{figures[f'{prefix}bits']:.4f} bits per character ({characters:,} characters{unknown}; {loss})"
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas charlm evaluate``."""
+    """Compute the bits per character of a model on a text."""
     if not (model := user_path(arguments.model)).exists():
         raise FlairNasError(f"{model}: there is no such file of a character model")
     quiet_libraries(arguments)
@@ -114,5 +101,5 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(score._asdict() | {"batch_size": arguments.batch_size}, indent=2))
         return 0
-    print(format_score(score.bits, score.characters, score.unknown_share, score.flair_loss))
+    print(_format_score(score._asdict()))
     return 0

@@ -27,9 +27,9 @@ EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect),
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with a suggestion for a word that is close to a known one.
+    """A parser whose errors are one line. The error for an unknown word suggests close ones.
 
-    A dash before a digit begins a value, such as -5m, which its setting then refuses by name; no flag begins so.
+    No flag begins with a dash and a digit. Such a word is a value, as -5m, which its setting then refuses.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -54,12 +54,8 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"flair-nas {__version__}",
-        help="show the version; with -v also those of libraries, and the kernels",
-    )
+    help = "show the version; with -v also those of libraries, and the kernels"
+    parser.add_argument("--version", action="version", version=f"flair-nas {__version__}", help=help)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     train = (add_search, add_forgetting, add_select, add_convert, add_tag, add_lm, add_charlm)
     for add_parser in (*train, add_report, add_genotypes):
@@ -68,19 +64,27 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Parse arguments, run the action, turn an error into one line, and return the exit code."""
+    """Parse arguments and run the action. Print an error in one line, and return the exit code."""
     try:
         with interrupt_on_signal():
-            return _run(argv)
+            if sorted(argv) in (["--version", "-v"], ["--verbose", "--version"]):
+                from flair_nas.cli.version import describe
+
+                print(*describe(), sep="\n")
+                return 0
+            arguments, unknown = build_parser().parse_known_args(argv)
+            if unknown:
+                raise FlairNasError(_describe_unknown(unknown, arguments))
+            return int(arguments.run(arguments))
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "stopped", 130)
-    except BrokenPipeError:  # the reader of the output ended, as `head` does
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # before the next: a Ctrl-C may have led to it, as on a full disk
+    except OSError as error:  # also if a Ctrl-C led to it, as on a full disk
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except Exception as error:
-        if _comes_from_interrupt(error):  # libraries may convert it while they are imported
+        if _comes_from_interrupt(error):  # libraries may convert it during their import
             return _fail("stopped", 130)
         if isinstance(error, FlairNasError):
             return _fail(str(error), 2)
@@ -89,19 +93,6 @@ def run(argv: Sequence[str]) -> int:
         if is_out_of_memory(error):
             return _fail("not enough memory; a smaller --hidden-size, --batch-size or --bptt needs less", 1)
         raise
-
-
-def _run(argv: Sequence[str]) -> int:
-    """Parse arguments and run the action."""
-    if sorted(argv) in (["--version", "-v"], ["--verbose", "--version"]):
-        from flair_nas.cli.version import describe
-
-        print(*describe(), sep="\n")
-        return 0
-    arguments, unknown = build_parser().parse_known_args(argv)
-    if unknown:
-        raise FlairNasError(_describe_unknown(unknown, arguments))
-    return int(arguments.run(arguments))
 
 
 def _describe_unknown(unknown: Sequence[str], arguments: argparse.Namespace) -> str:

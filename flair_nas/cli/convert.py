@@ -20,14 +20,13 @@ Word and Tag. JSON is that of spaCy, Prodigy, doccano or Label Studio, or has to
 
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
-    summary = "Write the column files that tag train takes from CSV or JSON."
-    parser = add_action(verbs, "convert", run, summary, EXAMPLES)
+    parser = add_action(verbs, "convert", run, EXAMPLES)
     parser.add_argument("files", nargs="+", metavar="FILE", help="CSV, or JSON with a record a line or in a list")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for train.txt, dev.txt and test.txt")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas convert``."""
+    """Write the column files that tag train takes from CSV or JSON."""
     quiet_libraries(arguments)
     from flair_nas.tagging.data.conversion import convert_corpus
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from flair_nas.cli.log import print_table
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.folder import check_folder
 from flair_nas.settings.fields import COUNT, Config, Kind, check_device, get_all_kinds, get_classes, get_kinds
@@ -18,14 +19,20 @@ from flair_nas.storage.resources import resource_path
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
+_PRECEDENCE = "Settings come from the defaults, then --preset, then --config, then flags; the later wins."
+
+
 def add_action(
-    actions: Actions, name: str, run: Callable[[argparse.Namespace], int], help: str, epilog: str | None = None
+    actions: Actions, name: str, run: Callable[[argparse.Namespace], int], epilog: str = ""
 ) -> argparse.ArgumentParser:
-    """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``; return its parser."""
+    """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``. Return its parser.
+
+    The docstring of `run` is its help.
+    """
     parser = actions.add_parser(
         name,
-        help=help,
-        description=help,
+        help=run.__doc__,
+        description=run.__doc__,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -37,8 +44,28 @@ def add_action(
     return parser
 
 
-def add_run_flags(parser: argparse.ArgumentParser, kinds: str, out: str) -> None:
-    """Add ``--out`` with its help, ``--resume``, ``--preset`` with its kinds (separated by blanks) and ``--config``."""
+def add_run_flags(
+    parser: argparse.ArgumentParser,
+    config_type: type,
+    kinds: str,
+    out: str,
+    *,
+    estimate: str = "",
+    variants: Mapping[str, type] | None = None,
+    prefix: str = "",
+) -> None:
+    """Add ``--out``, ``--resume``, ``--preset``, ``--config``, perhaps ``--estimate``, and a flag for each setting.
+
+    Args:
+        parser: the parser.
+        config_type: the dataclass of the settings.
+        kinds: kinds of presets, separated by blanks.
+        out: help of ``--out``.
+        estimate: help of ``--estimate``; empty if the command has no such flag.
+        variants: see `add_setting_flags`.
+        prefix: see `add_setting_flags`.
+    """
+    parser.epilog = f"{parser.epilog or ''}\n\n{_PRECEDENCE}".lstrip()
     # argparse would list all flags, which take a page
     parser.usage = (
         "%(prog)s --out DIR [--preset PRESET] [--config FILE] [settings]\n       %(prog)s --resume DIR [settings]"
@@ -49,6 +76,9 @@ def add_run_flags(parser: argparse.ArgumentParser, kinds: str, out: str) -> None
     folders = tuple(f"presets/{kind}" for kind in kinds.split())
     parser.add_argument("--list-presets", action=_ListPresets, const=folders, nargs=0, help="list the presets and exit")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, such as OUT/config.yaml")
+    if estimate:
+        parser.add_argument("--estimate", action="store_true", help=estimate)
+    add_setting_flags(parser, config_type, variants, prefix)
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +88,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_hub_flags(parser: argparse.ArgumentParser) -> None:
-    """Add ``--repository`` and ``--license``, for a folder that goes to the Hugging Face Hub."""
+    """Add ``--repository`` and ``--license``, for a folder to publish on the Hugging Face Hub."""
     name = "its name on the Hub"
     parser.add_argument("--repository", type=_repository, metavar="OWNER/NAME", required=True, help=name)
     parser.add_argument("--license", metavar="ID", help="the license as the Hub spells it: mit, cc-by-4.0, ...")
@@ -70,10 +100,7 @@ class _ListPresets(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         folders: tuple[str, ...] = self.const
         paths = [path for folder in folders for path in sorted(resource_path(folder).glob("*.yaml"))]
-        rows = [("name", "size", "time", "what it is"), *map(describe_preset, paths)]
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        for row in rows:
-            print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
+        print_table([("name", "size", "time", "what it is"), *map(describe_preset, paths)])
         parser.exit()
 
 
@@ -89,15 +116,16 @@ def describe_preset(path: Path) -> tuple[str, str, str, str]:
 def add_setting_flags(
     parser: argparse.ArgumentParser, config_type: type, variants: Mapping[str, type] | None = None, prefix: str = ""
 ) -> None:
-    """Add a flag for each setting, as ``--hidden-size`` for `hidden_size`. A flag that is not given is None.
+    """Add a flag for each setting, as ``--hidden-size`` for `hidden_size`. Without the flag, its value is None.
 
-    Settings of the classes of a choice, and of variants, are in sections that name those that have them.
+    A choice has several classes, and only one is used. The settings of a class, or of a variant, have a section of
+    the help. Its title names the classes with these settings.
 
     Args:
         parser: the parser.
         config_type: the dataclass of the settings.
-        variants: subclasses of it, one of which is used, by their words in the titles of sections.
-        prefix: begins these titles.
+        variants: subclasses of `config_type`, by their words in titles. A command uses one of them.
+        prefix: beginning of the titles of variants.
     """
     section: argparse._ActionsContainer = parser
     variant_kinds = {words: get_kinds(variant) for words, variant in (variants or {}).items()}
@@ -117,7 +145,7 @@ def add_setting_flags(
 
 
 def _add_sections(parser: argparse.ArgumentParser, prefix: str, kinds: Mapping[str, Mapping[str, Kind]]) -> None:
-    """Add the flags of settings that one or several of some classes have, in a section for each set of classes."""
+    """Add the flags of classes, with a section for each set of classes that share settings."""
     sections: dict[str, argparse._ActionsContainer] = {}
     for name in dict.fromkeys(name for own in kinds.values() for name in own):
         owners = {words: own[name] for words, own in kinds.items() if name in own}
@@ -129,7 +157,7 @@ def _add_sections(parser: argparse.ArgumentParser, prefix: str, kinds: Mapping[s
 
 
 def _add_flag(parser: argparse._ActionsContainer, name: str, explained: Kind, kinds: Mapping[str, Kind]) -> None:
-    """Add the flag of a setting, with the help of one kind and the default of each, by title."""
+    """Add the flag of a setting. Its help is that of `explained`, with the defaults of all kinds by title."""
     defaults = {title: _format_default(name, kind.default) for title, kind in kinds.items()}
     first, *others = defaults.values()
     note = f" (default: {first})" if first else ""
@@ -207,7 +235,7 @@ def _repository(name: str) -> str:
 
 
 def peek_setting(name: str, kind: str, arguments: argparse.Namespace) -> Any:
-    """Return one setting of the file, else of the preset of a kind, that a command line names; check no others."""
+    """Return one setting of the file or the preset that a command line names. The file wins. Check no others."""
     file = user_path(arguments.resume) / "config.yaml" if arguments.resume else arguments.config
     value = None
     if arguments.preset in preset_names(kind):
@@ -224,7 +252,7 @@ def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, A
 
 
 def refuse_flags_of(arguments: argparse.Namespace, variants: Mapping[str, type], chosen: type) -> None:
-    """Raise an error for flags that the chosen settings have not; it names the variants that have them.
+    """Raise an error for flags that the chosen settings do not have. It names the variants that have them.
 
     Args:
         arguments: the command line.
@@ -247,19 +275,19 @@ def settings_of_run(
     may_change: Collection[str] | None = None,
     quantity: str = "run",
 ) -> tuple[Config, Path]:
-    """Return the settings and the run folder of a command line; an estimate needs no folder.
+    """Return the settings and the run folder of a command line. An estimate needs no folder.
 
     Args:
         arguments: the command line.
         config_type: the class of the settings.
         kind: the kind of presets.
-        may_change: settings that may differ from those of the run in the folder; None for all, where the run itself
-            compares them.
+        may_change: settings that may differ from those of the run in the folder. None allows all, if the run
+            compares its settings itself.
         quantity: the name of such a run in errors.
 
     Raises:
-        FlairNasError: there is no folder, the folder to resume holds no run, ``--resume`` clashes with other flags, or
-            settings or folder cannot be used.
+        FlairNasError: no folder is given, the folder to resume holds no run, ``--resume`` clashes with other flags,
+            or the settings or the folder cannot be used.
     """
     file, is_estimate = arguments.config, vars(arguments).get("estimate", False)
     if arguments.resume:

@@ -1,17 +1,13 @@
-"""flair-nas forgetting: what each task keeps while a search goes on to others."""
+"""flair-nas forgetting: metrics of earlier tasks after each stage of a continual search."""
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from typing import TYPE_CHECKING
 
-from flair_nas.cli.flags import add_action
+from flair_nas.cli.flags import Actions, add_action
 from flair_nas.cli.log import quiet_flair
 from flair_nas.runs.signals import exit_on_signal
-
-if TYPE_CHECKING:
-    from flair_nas.cli.flags import Actions
 
 EXAMPLES = """examples:
   flair-nas search --preset cas-small --corpus conll_2000 --sparsity 1e-7 --out runs/1
@@ -24,14 +20,13 @@ the layer of the later one."""
 
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
-    summary = "Show how a continual search (search --after) does on the tasks before."
-    parser = add_action(verbs, "forgetting", run, summary, EXAMPLES)
+    parser = add_action(verbs, "forgetting", run, EXAMPLES)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="finished searches, each --after the one before")
     parser.add_argument("--part", choices=("valid", "test"), default="valid", help="(default: valid)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas forgetting``."""
+    """Show how a continual search (search --after) does on the tasks before."""
     quiet_flair(arguments)
     with exit_on_signal():
         from flair_nas.search.forgetting import evaluate_stages

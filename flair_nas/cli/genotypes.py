@@ -7,11 +7,13 @@ import itertools
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from flair_nas.cli.flags import add_action, add_hub_flags, count
-from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.cli.log import print_table
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import Genotype, GenotypeError, random_genotype
 from flair_nas.genotype.complexity import edge_depth, edit_distance, multiply_adds
 from flair_nas.genotype.graph import graph_equations, to_text
@@ -39,9 +41,11 @@ A genotype is a bundled name, a file of any written form, the folder of a search
 (https://... or hf://owner/name[@revision], each with #sha256=... if you like). show, draw and compare also take options
 after it: tanh0,recurrence=elementwise."""
 
-_FORMATS = ("svg", "png", "dot", "txt")
+_FORMATS: dict[str, Callable[[Genotype], str | bytes]] = {"svg": to_svg, "png": to_png, "dot": to_dot, "txt": to_text}
+"""Functions that draw a genotype, by the suffix of the file."""
+
 MEASURED = "zoo-small"
-"""The table with figures of bundled genotypes; their key in `origin` is ``zoo-small: COLUMN, FIGURE``."""
+"""The table with figures of bundled genotypes. Their key in `origin` is ``zoo-small: COLUMN, FIGURE``."""
 
 
 def add_parser(verbs: Any) -> None:
@@ -49,47 +53,44 @@ def add_parser(verbs: Any) -> None:
     genotypes = verbs.add_parser("genotypes", help="list, show, draw, compare and fetch genotypes", description=__doc__)
     actions = genotypes.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    parser = add_action(actions, "list", list_all, "List the bundled genotypes, or others.", EXAMPLES)
+    parser = add_action(actions, "list", list_all, EXAMPLES)
     parser.add_argument("genotypes", nargs="*", metavar="GENOTYPE", help="genotypes (default: the bundled ones)")
     _add_sizes(parser)
 
-    parser = add_action(actions, "show", show, "Show one: its equations, its provenance, its size.", EXAMPLES)
+    parser = add_action(actions, "show", show, EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE")
     _add_sizes(parser)
 
-    parser = add_action(actions, "draw", draw, "Draw one as a picture, or all bundled ones.", EXAMPLES)
+    parser = add_action(actions, "draw", draw, EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE", help="or all: draw the bundled ones as SVG into a folder")
     parser.add_argument("--out", metavar="FILE", required=True, help=f"its suffix is the format: {', '.join(_FORMATS)}")
-    parser.add_argument("--dark", action="store_true", help="PNG: light on dark (SVG follows the reader's system)")
 
-    parser = add_action(actions, "compare", compare, "Show two side by side, and their edit distance.", EXAMPLES)
+    parser = add_action(actions, "compare", compare, EXAMPLES)
     parser.add_argument("genotypes", nargs="+", metavar="GENOTYPE", help="two of them")
 
-    parser = add_action(actions, "get", get, "Fetch one into the cache of all commands.", EXAMPLES)
+    parser = add_action(actions, "get", get, EXAMPLES)
     parser.add_argument("source", metavar="SOURCE", help="https://... or hf://owner/name[@revision]")
     parser.add_argument("--refresh", action="store_true", help="fetch it again if it is in the cache")
     parser.add_argument("--out", metavar="FILE", help="also write the fetched file here")
 
-    parser = add_action(actions, "publish", publish, "Write the folder of one for the Hugging Face Hub.", EXAMPLES)
+    parser = add_action(actions, "publish", publish, EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for genotype, picture and card")
     add_hub_flags(parser)
 
-    parser = add_action(actions, "random", draw_at_random, "Draw one at random.", EXAMPLES)
+    parser = add_action(actions, "random", draw_at_random, EXAMPLES)
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed (default: 1)")
     parser.add_argument("--nodes", type=int, default=8, metavar="N", help="nodes of the cell (default: 8)")
     parser.add_argument("--edges-per-node", type=int, default=1, metavar="N", help="edges into each node (default: 1)")
     parser.add_argument("--history", type=int, default=0, metavar="N", help="m of both gates; 0: none (default: 0)")
     parser.add_argument("--out", metavar="FILE", help="also write it here as JSON")
 
-    parser = add_action(
-        actions, "validate", validate, "Check files; the exit code is 2 if one cannot be used.", EXAMPLES
-    )
+    parser = add_action(actions, "validate", validate, EXAMPLES)
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, the folder of a search, or a bundled name")
 
 
 def _load(text: str) -> Genotype:
-    """Return the genotype of a source, to which options may follow as in a layer spec."""
+    """Return the genotype of a source. Options may follow it, as in a layer spec."""
     return parse_layer_spec(text)[0] if re.search(r",\s*\w+=", text) else load_genotype(text)
 
 
@@ -111,7 +112,7 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
 
 
 def list_all(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas genotypes list``."""
+    """List the bundled genotypes, or others."""
     rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published", "measured")]
     for name in arguments.genotypes or bundled_names():
         genotype = load_genotype(name)
@@ -128,9 +129,7 @@ def list_all(arguments: argparse.Namespace) -> int:
             f"{flop:,}",
             *_figures(genotype),
         ))  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    print_table(rows)
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
     print(f"weights and FLOP of one direction, {sizes}; published: test perplexity in the papers")
     print(
@@ -142,24 +141,20 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 def _figures(genotype: Genotype) -> tuple[str, str]:
     """Return the published and the measured figures of a genotype as text."""
+    published, measured = [], []
     figures = genotype.origin.get("figures")
-    if not isinstance(figures, dict):
-        return "-", "-"
-    published = [
-        f"{part} {figures[key]:g}"
-        for part, key in (("PTB", "ptb_test_perplexity_published"), ("WT2", "wikitext2_test_perplexity_published"))
-        if key in figures
-    ]
-    measured = [
-        f"{key.removeprefix(f'{MEASURED}: ').partition(',')[0]} {str(text).partition(' (')[0]}"
-        for key, text in figures.items()
-        if key.startswith(f"{MEASURED}: ")
-    ]
+    titles = {"ptb_test_perplexity_published": "PTB", "wikitext2_test_perplexity_published": "WT2"}
+    for key, figure in figures.items() if isinstance(figures, dict) else ():
+        if key in titles:
+            published.append(f"{titles[key]} {figure:g}")
+        elif key.startswith(f"{MEASURED}: "):
+            part = key.removeprefix(f"{MEASURED}: ").partition(",")[0]
+            measured.append(f"{part} {str(figure).partition(' (')[0]}")
     return ", ".join(published) or "-", ", ".join(measured) or "-"
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas genotypes show``."""
+    """Show one: its equations, its provenance, its size."""
     genotype = _load(arguments.genotype)
     weights, flop = _size(genotype, arguments)
     print(genotype.one_line())
@@ -176,35 +171,31 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def draw(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas genotypes draw``."""
+    """Draw one as a picture, or all bundled ones."""
     out = user_path(arguments.out)
     if arguments.genotype == "all":
         out.mkdir(parents=True, exist_ok=True)
         for name in bundled_names():
-            _write(load_genotype(name), out / f"{name}.svg", arguments.dark)
+            _write(load_genotype(name), out / f"{name}.svg")
         print(f"{len(bundled_names())} pictures: {out}")
         return 0
-    _write(_load(arguments.genotype), out, arguments.dark)
+    _write(_load(arguments.genotype), out)
     print(f"picture: {out}")
     return 0
 
 
-def _write(genotype: Genotype, path: Path, dark: bool) -> None:
+def _write(genotype: Genotype, path: Path) -> None:
     """Write a picture in the format of its suffix."""
     suffix = path.suffix.removeprefix(".").lower()
-    text_formats = {"svg": to_svg, "dot": to_dot, "txt": to_text}
-    if suffix == "png":
-        data = to_png(genotype, dark=dark)
-    elif suffix in text_formats:
-        data = text_formats[suffix](genotype).encode()
-    else:
+    if suffix not in _FORMATS:
         raise FlairNasError(f"--out {brief(str(path))} must end in one of .{', .'.join(_FORMATS)}")
+    picture = _FORMATS[suffix](genotype)
     with whole_file(path) as temporary:
-        temporary.write_bytes(data)
+        temporary.write_bytes(picture if isinstance(picture, bytes) else picture.encode())
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas genotypes compare``."""
+    """Show two side by side, and their edit distance."""
     if len(arguments.genotypes) != 2:
         raise FlairNasError(f"genotypes compare takes two genotypes, got {len(arguments.genotypes)}")
     genotypes = [_load(name) for name in arguments.genotypes]
@@ -228,15 +219,10 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def get(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas genotypes get``."""
+    """Fetch one into the cache of all commands."""
     if not is_address(arguments.source):
-        if arguments.source in bundled_names():
-            raise FlairNasError(f"{arguments.source} is bundled; show it with: flair-nas genotypes show")
-        hint = did_you_mean(arguments.source, bundled_names())
-        raise FlairNasError(
-            f"{brief(arguments.source)} is no https:// or hf:// address and no bundled genotype; {hint}"
-            "list the bundled ones with: flair-nas genotypes list"
-        )
+        hint = "bundled genotypes need no fetching: flair-nas genotypes list"
+        raise FlairNasError(f"{brief(arguments.source)} is no https:// or hf:// address; {hint}")
     path, pinned = download(arguments.source, refresh=arguments.refresh)
     print(Genotype.load(path).one_line())
     print(f"in the cache: {path}")
@@ -248,7 +234,7 @@ def get(arguments: argparse.Namespace) -> int:
 
 
 def publish(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas genotypes publish``."""
+    """Write the folder of one for the Hugging Face Hub."""
     out = user_path(arguments.out)
     for path in publish_genotype(load_genotype(arguments.genotype), out, arguments.repository, arguments.license):
         print(path)
@@ -257,7 +243,7 @@ def publish(arguments: argparse.Namespace) -> int:
 
 
 def draw_at_random(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas genotypes random``."""
+    """Draw one at random."""
     try:
         genotype = random_genotype(arguments.seed, arguments.nodes, arguments.edges_per_node, arguments.history)
     except ValueError as error:
@@ -269,7 +255,7 @@ def draw_at_random(arguments: argparse.Namespace) -> int:
 
 
 def _genotype_file(name: str) -> Path:
-    """Return the path of a genotype to write, and refuse to replace a file that holds something else."""
+    """Return the path of a genotype to write. Refuse to replace a file that holds something else."""
     path = user_path(name)
     try:
         if path.is_file():
@@ -280,7 +266,7 @@ def _genotype_file(name: str) -> Path:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas genotypes validate``."""
+    """Check files. The exit code is 2 if one cannot be used."""
     faults = 0
     for name in arguments.files:
         try:

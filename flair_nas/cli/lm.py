@@ -6,16 +6,14 @@ import argparse
 import json
 import logging
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from flair_nas.cli.flags import add_action, add_output_flags, add_run_flags, add_setting_flags, count, settings_of_run
-from flair_nas.cli.log import quiet_libraries, shows_progress
+from flair_nas.cli.flags import Actions, add_action, add_output_flags, add_run_flags, count, settings_of_run
+from flair_nas.cli.log import format_size, quiet_libraries, shows_progress
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.storage.paths import check_model, typed
-
-if TYPE_CHECKING:
-    from flair_nas.cli.flags import Actions
 
 log = logging.getLogger("flair_nas")
 
@@ -25,8 +23,7 @@ TRAIN_EXAMPLES = """examples:
   flair-nas lm train --preset darts-ptb --text ptb/ --rnn runs/search/genotype.json --out runs/ptb
   flair-nas lm train --resume runs/ptb
 
-Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
-train, valid and test files: one sentence per line, words separated by blanks.
+A text is a folder with train, valid and test files: one sentence per line, words separated by blanks.
 Options of a searched cell follow its name and win over settings: --rnn darts-v2,recurrent_dropout=0.1. There,
 dropout is the one between layers; --dropout is the one of the output."""
 
@@ -44,19 +41,13 @@ def add_parser(verbs: Actions) -> None:
     lm = verbs.add_parser("lm", help="train and evaluate language models", description=__doc__)
     actions = lm.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    help = "Train a language model with a searched cell, an LSTM or another layer."
-    parser = add_action(actions, "train", train, help, TRAIN_EXAMPLES)
-    add_run_flags(parser, "language_model", "folder for model, settings, history, checkpoints and figures")
-    add_setting_flags(parser, LanguageModelConfig)
+    parser = add_action(actions, "train", train, TRAIN_EXAMPLES)
+    add_run_flags(parser, LanguageModelConfig, "language_model", "folder for model, settings, checkpoints and figures")
 
-    parser = add_action(
-        actions, "evaluate", evaluate, "Compute the perplexity of a language model on a text.", EVALUATE_EXAMPLES
-    )
+    parser = add_action(actions, "evaluate", evaluate, EVALUATE_EXAMPLES)
     parser.add_argument("--model", required=True, metavar="PATH", help="folder of a training run, or its model.pt")
     parser.add_argument("--text", required=True, metavar="PATH", help="folder with parts, or one file")
-    parser.add_argument(
-        "--part", choices=("train", "valid", "test"), help="part of a folder (default: test, else valid)"
-    )
+    parser.add_argument("--part", choices=("train", "valid", "test"), help="part of a folder (default: test or valid)")
     help = "columns of text; more than 1 is approximate (default: 1)"
     parser.add_argument("--batch-size", type=count, default=1, metavar="N", help=help)
     parser.add_argument("--by-sentence", action="store_true", help="score each line by itself, and all lines together")
@@ -64,63 +55,57 @@ def add_parser(verbs: Actions) -> None:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas lm train``."""
+    """Train a language model with a searched cell, an LSTM or another layer."""
     config, out = settings_of_run(arguments, LanguageModelConfig, "language_model", LanguageModelConfig.may_change)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.training import train_language_model
 
     metrics = train_language_model(config, out, progress=shows_progress(arguments))
-    print(format_metrics(metrics))
+    for part in ("dev", "test"):
+        if metrics[f"{part}_perplexity"] is not None:
+            names = ("perplexity", "tokens", "unknown_share")
+            score = {name: metrics[f"{part}_{name}"] for name in names}
+            print(_format_score(part, score, config.unit, _describe_columns(metrics["eval_batch_size"])))
+    averaged = f", averaged from epoch {metrics['averaged_from']}" if metrics["averaged_from"] else ""
+    seconds = f"{metrics['seconds_per_epoch']:.1f} s per epoch ({metrics['cpu_seconds_per_epoch']:.1f} s of CPU time)"
+    print(f"epochs: {metrics['epochs']}, best on dev: {metrics['best_epoch']}{averaged}; {seconds}")
+    print(f"{format_size(metrics)}; {metrics['vocabulary']:,} types")
     print(f"model: {out / 'model.pt'}; figures: {out / 'metrics.json'}; history: {out / 'history.jsonl'}")
     if config.text is not None:
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text)}")
     return 0
 
 
-def format_metrics(metrics: dict[str, Any]) -> str:
-    """Return the figures of a run in a few lines."""
-    lines = []
-    for part in ("dev", "test"):
-        if metrics[f"{part}_perplexity"] is not None:
-            perplexity, tokens = metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"]
-            share = metrics[f"{part}_unknown_share"]
-            how = _approximation(metrics["eval_batch_size"])
-            lines.append(_score(part, perplexity, tokens, share, how, metrics["unit"]))
-    averaged = f", averaged from epoch {metrics['averaged_from']}" if metrics["averaged_from"] else ""
-    lines.append(
-        f"epochs: {metrics['epochs']}, best on dev: {metrics['best_epoch']}{averaged}; "
-        f"{metrics['seconds_per_epoch']:.1f} s per epoch ({metrics['cpu_seconds_per_epoch']:.1f} s of CPU time)"
-    )
-    lines.append(
-        f"{metrics['parameters']:,} parameters, {metrics['rnn_parameters']:,} of them in the recurrent layer; "
-        f"{metrics['vocabulary']:,} types; peak memory {metrics['peak_memory_mb']:,.0f} MB"
-    )
-    return "\n".join(lines)
-
-
-def _score(part: str, perplexity: float, tokens: int, unknown_share: float | None, how: str, unit: str) -> str:
+def _format_score(name: str, score: Mapping[str, Any], unit: str, note: str = "") -> str:
     words, bits = "words", ""
     if unit == "char":
-        words, bits = "characters", f", {math.log2(perplexity):.3f} bits per character"
-    unknown = "" if unknown_share is None else f", {100 * unknown_share:.1f} % of the {words} <unk>"
-    return f"{part} perplexity: {perplexity:.2f}{bits} ({tokens:,} tokens{unknown}{how})".lstrip()
+        words, bits = "characters", f", {math.log2(score['perplexity']):.3f} bits per character"
+    if "unknown_share" in score:
+        note = f", {100 * score['unknown_share']:.1f} % of the {words} <unk>{note}"
+    return f"{name} perplexity: {score['perplexity']:.2f}{bits} ({score['tokens']:,} tokens{note})".lstrip()
 
 
-def _approximation(batch_size: int) -> str:
+def _describe_columns(batch_size: int) -> str:
     return "" if batch_size == 1 else f", approximate: {batch_size} columns without context at their start"
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas lm evaluate``."""
+    """Compute the perplexity of a language model on a text."""
     check_model(arguments.model)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.evaluation import evaluate_language_model
         from flair_nas.language_model.saved import is_one_file, load_language_model
+        from flair_nas.language_model.text.sources import find_text
         from flair_nas.runs.device import choose_device
 
-    part = _part(arguments)
+    whole, part = is_one_file(arguments.text), arguments.part or "test"
+    if not whole and arguments.part is None:
+        parts = find_text(arguments.text).parts
+        if "test" not in parts and "valid" in parts:
+            log.warning("%s has no test part; valid is used", arguments.text)
+            part = "valid"
     saved = load_language_model(arguments.model, choose_device(arguments.device))
     score = evaluate_language_model(
         saved,
@@ -130,28 +115,14 @@ def evaluate(arguments: argparse.Namespace) -> int:
         by_sentence=arguments.by_sentence,
         progress=shows_progress(arguments),
     )
-    whole, unit = is_one_file(arguments.text), saved.config.unit
+    unit = saved.config.unit
     if arguments.json:
         figures = {"part": None if whole else part, **score._asdict(), "batch_size": arguments.batch_size}
         figures["sentences"] = [sentence._asdict() for sentence in score.sentences]
         print(json.dumps(figures, indent=2))
         return 0
     for line, sentence in enumerate(score.sentences, 1):
-        print(f"line {line}: {_score('', sentence.perplexity, sentence.tokens, None, '', unit)}")
-    how = ", each line by itself" if arguments.by_sentence else _approximation(arguments.batch_size)
-    print(_score("" if whole else part, score.perplexity, score.tokens, score.unknown_share, how, unit))
+        print(_format_score(f"line {line}:", sentence._asdict(), unit))
+    note = ", each line by itself" if arguments.by_sentence else _describe_columns(arguments.batch_size)
+    print(_format_score("" if whole else part, score._asdict(), unit, note))
     return 0
-
-
-def _part(arguments: argparse.Namespace) -> str:
-    """Return the part of ``--part``, else test, else valid with a warning."""
-    from flair_nas.language_model.saved import is_one_file
-    from flair_nas.language_model.text.sources import find_text
-
-    if arguments.part is not None:
-        return str(arguments.part)
-    parts = () if is_one_file(arguments.text) else find_text(arguments.text).parts
-    if parts and "test" not in parts and "valid" in parts:
-        log.warning("%s has no test part; valid is used", arguments.text)
-        return "valid"
-    return "test"

@@ -1,4 +1,4 @@
-"""Messages of a command: one plain line each, on standard error."""
+"""Messages of a command, in plain lines on standard error, and tables and sizes in its results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import logging
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def shows_progress(arguments: argparse.Namespace) -> bool:
@@ -21,7 +23,7 @@ def quiet_libraries(arguments: argparse.Namespace) -> None:
 
 
 def quiet_flair(arguments: argparse.Namespace) -> None:
-    """Do the same, and send Flair's log to standard error: warnings and errors unless ``--verbose`` is given."""
+    """Quiet libraries, and send Flair's log to standard error: only warnings and errors without ``--verbose``."""
     quiet_libraries(arguments)
     import flair_nas.tagging.quiet  # noqa: F401  # Flair sets up its log when it is imported
 
@@ -35,3 +37,16 @@ def _send_to_stderr(name: str, level: int) -> None:
     log = logging.getLogger(name)
     log.handlers, log.propagate = [handler], False
     log.setLevel(level)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of text in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
+
+
+def format_size(figures: Mapping[str, Any], kind: str = "parameters") -> str:
+    """Return the number of parameters and the peak memory of a training in words."""
+    rnn = f"{figures['rnn_parameters']:,} of them in the recurrent layer"
+    return f"{figures['parameters']:,} {kind}, {rnn}; peak memory {figures['peak_memory_mb']:,.0f} MB"

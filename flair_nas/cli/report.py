@@ -22,7 +22,7 @@ REPORT = b"<title>flair-nas report: "
 
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
-    parser = add_action(verbs, "report", run, "Write one HTML page with the curves and figures of runs.", EXAMPLES)
+    parser = add_action(verbs, "report", run, EXAMPLES)
     kinds = "search, select, lm train, charlm train or tag train"
     parser.add_argument("runs", nargs="+", metavar="RUN", help=f"the --out folder of {kinds}")
     parser.add_argument("--out", metavar="FILE", default="report.html", help="the page (default: report.html)")
@@ -30,7 +30,7 @@ def add_parser(verbs: Actions) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas report``."""
+    """Write one HTML page with the curves and figures of runs."""
     out = user_path(arguments.out)
     if out.suffix.lower() not in (".html", ".htm"):
         raise FlairNasError(f"--out {brief(arguments.out)} must end in .html")

@@ -8,14 +8,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flair_nas.cli.flags import (
-    add_action,
-    add_run_flags,
-    add_setting_flags,
-    peek_setting,
-    refuse_flags_of,
-    settings_of_run,
-)
+from flair_nas.cli.flags import Actions, add_action, add_run_flags, peek_setting, refuse_flags_of, settings_of_run
 from flair_nas.cli.log import quiet_flair, quiet_libraries, shows_progress
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
@@ -30,7 +23,6 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.names import check_corpus
 
 if TYPE_CHECKING:
-    from flair_nas.cli.flags import Actions
     from flair_nas.search.trainer import SearchResult
 
 log = logging.getLogger("flair_nas")
@@ -45,40 +37,25 @@ EXAMPLES = """examples:
   flair-nas search --resume runs/mine
   torchrun --nproc-per-node 2 -m flair_nas search --preset i-darts-ptb --text my_text/ --out runs/two
 
-Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
-train and valid files: one sentence per line, words separated by blanks. A search never learns from the test file. With
---objective tagging the supernet is the recurrent layer of a tagger, in both directions, and learns on train alone; with
---objective classification it is that of a classifier of lines such as: __label__NAME some text."""
+A text is a folder with train and valid files: one sentence per line, words separated by blanks. A search never learns
+from the test file. With --objective tagging the supernet is the recurrent layer of a tagger, in both directions, and
+learns on train alone; with --objective classification it is that of a classifier of lines such as: __label__NAME some
+text."""
 
 
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
-    parser = add_action(
-        verbs,
-        "search",
-        run,
-        "Search a recurrent cell, its gates, or both, on text, tags or classes, or several.",
-        EXAMPLES,
-    )
-    add_run_flags(parser, "search", "folder for settings, history, checkpoints and the genotype")
-    parser.add_argument(
-        "--estimate", action="store_true", help="time a few steps, show the cost of the search, and exit"
-    )
-    add_setting_flags(parser, SearchSettings, {name: settings_class(name) for name in OBJECTIVES}, "objective ")
-
-
-def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
-    """Return the class of settings of the objective that flags, file or preset name; text by default."""
-    objective = arguments.objective or peek_setting("objective", "search", arguments) or "text"
-    chosen = settings_class(objective)
-    refuse_flags_of(arguments, {f"--objective {name}": settings_class(name) for name in OBJECTIVES}, chosen)
-    return chosen
+    parser = add_action(verbs, "search", run, EXAMPLES)
+    out, estimate = "folder for settings, checkpoints and the genotype", "time a few steps, show the cost, and exit"
+    variants = {name: settings_class(name) for name in OBJECTIVES}
+    add_run_flags(parser, SearchSettings, "search", out, estimate=estimate, variants=variants, prefix="objective ")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas search``."""
+    """Search a recurrent cell, its gates, or both, on text, tags or classes, or several."""
     progress = shows_progress(arguments)
-    config_type = _settings_class(arguments)
+    config_type = settings_class(arguments.objective or peek_setting("objective", "search", arguments) or "text")
+    refuse_flags_of(arguments, {f"--objective {name}": settings_class(name) for name in OBJECTIVES}, config_type)
     config, out = settings_of_run(arguments, config_type, "search", quantity="search")
     if isinstance(config, TaggingSearchConfig):
         check_corpus(config.corpus)
@@ -109,7 +86,7 @@ def _print_result(result: SearchResult, config: SearchSettings, out: Path) -> No
     metric = result.metric
     value = figures[f"supernet_{metric.key}"]
     supernet = ""
-    if value is not None and not config.own.trained_alone:  # there the supernet is the last candidate
+    if value is not None and not config.own.trained_alone:  # else the supernet is the last candidate
         supernet = f"; the supernet's valid {metric.title} is {metric.plain(value)}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{supernet}")
     history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""
@@ -142,16 +119,19 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
 
 
 def small_presets() -> list[str]:
-    """Return the names of the presets for a search on text of minutes to an hour."""
+    """Return the names of the presets for a search on text that takes minutes to an hour."""
     presets = {
         name: read_mapping(resource_path("presets", "search", f"{name}.yaml")) for name in preset_names("search")
     }
-    on_text = {name: preset for name, preset in presets.items() if preset.get("objective", "text") == "text"}
-    return [name for name, preset in on_text.items() if preset["about"]["scale"] == "small"]
+    return [
+        name
+        for name, preset in presets.items()
+        if preset["about"]["scale"] == "small" and preset.get("objective", "text") == "text"
+    ]
 
 
 def _warn_of_size(arguments: argparse.Namespace, config: SearchSettings) -> None:
-    """Warn that a search on text without a preset is as large as those of the papers."""
+    """Warn of the size of a search on text without a preset."""
     chosen = arguments.resume or arguments.preset or arguments.config or changed(config, "hidden_size", "epochs")
     if not chosen and isinstance(config, SearchConfig):
         log.warning(

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from flair_nas.cli.flags import (
-    Actions,
-    add_action,
-    add_run_flags,
-    add_setting_flags,
-    peek_setting,
-    refuse_flags_of,
-    settings_of_run,
-)
+from flair_nas.cli.flags import Actions, add_action, add_run_flags, peek_setting, refuse_flags_of, settings_of_run
 from flair_nas.cli.log import quiet_flair, shows_progress
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.tasks import TAGGING, TEXT
@@ -31,8 +23,7 @@ EXAMPLES = """examples:
 
 All layers start with the first seed. After a third of the epochs, and again later, the better half continues (of
 language models, the better quarter after a tenth). The best on dev and the baseline (--rnn) are trained with fresh
-seeds and scored once on test: report.md says which is better, by how much, and how sure that is. Settings come from
-the defaults, then --preset, then --config, then flags; the later wins."""
+seeds and scored once on test: report.md says which is better, by how much, and how sure that is."""
 
 _VARIANTS: dict[str, type[SelectSettings]] = {
     "taggers (--corpus)": SelectConfig,
@@ -42,30 +33,20 @@ _VARIANTS: dict[str, type[SelectSettings]] = {
 
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
-    summary = "Compare recurrent layers on a corpus or a text within a budget, and train the best."
-    parser = add_action(verbs, "select", run, summary, EXAMPLES)
-    out = "folder for the report, the best model and all trainings"
-    add_run_flags(parser, f"{TAGGING.presets} {TEXT.presets}", out)
-    parser.add_argument(
-        "--estimate", action="store_true", help="time a few batches, show what the budget allows, and exit"
-    )
-    add_setting_flags(parser, SelectSettings, _VARIANTS)
+    parser = add_action(verbs, "select", run, EXAMPLES)
+    kinds, out = f"{TAGGING.presets} {TEXT.presets}", "folder for the report, the best model and all trainings"
+    estimate = "time a few batches, show what the budget allows, and exit"
+    add_run_flags(parser, SelectSettings, kinds, out, estimate=estimate, variants=_VARIANTS)
 
 
-def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
-    """Return the class of settings: of language models with a text or one of their presets, else of taggers."""
+def run(arguments: argparse.Namespace) -> int:
+    """Compare recurrent layers on a corpus or a text within a budget, and train the best."""
     if arguments.text and arguments.corpus:
         raise FlairNasError("give --corpus or --text: taggers are compared on the one, language models on the other")
     text = arguments.text or peek_setting("text", TEXT.presets, arguments)
     is_text = text or arguments.preset in preset_names(TEXT.presets)
-    chosen = TextSelectConfig if is_text else SelectConfig
+    chosen: type[SelectSettings] = TextSelectConfig if is_text else SelectConfig
     refuse_flags_of(arguments, _VARIANTS, chosen)
-    return chosen
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas select``."""
-    chosen = _settings_class(arguments)
     if arguments.rnn is None and arguments.preset and peek_setting("rnn", "", arguments) is None:
         arguments.rnn = "lstm"  # the layer of a preset is that of its paper, not a baseline
     config, out = settings_of_run(arguments, chosen, chosen.task.presets, chosen.may_change, "selection")

@@ -17,12 +17,11 @@ from flair_nas.cli.flags import (
     add_hub_flags,
     add_output_flags,
     add_run_flags,
-    add_setting_flags,
     count,
     device,
     settings_of_run,
 )
-from flair_nas.cli.log import quiet_flair, shows_progress
+from flair_nas.cli.log import format_size, quiet_flair, shows_progress
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.downloads import PREFIX
 from flair_nas.library.layer_spec import parse_layer_spec
@@ -44,7 +43,6 @@ TRAIN_EXAMPLES = """examples:
   flair-nas tag train --preset i-darts-ner --seeds 1,2,3 --out runs/conll03
   flair-nas tag train --resume runs/conll03
 
-Settings come from the defaults, then --preset, then --config, then flags; the later wins.
 Options of a searched cell follow its name: --rnn small-relu-tanh,recurrent_dropout=0.25,init_range=0.06"""
 
 PREDICT_EXAMPLES = """examples:
@@ -60,8 +58,7 @@ EXPORT_EXAMPLES = """examples:
 PUBLISH_EXAMPLES = """example:
   flair-nas tag publish --model runs/mine --repository owner/name --license mit --language en --out hub/"""
 
-_MOST_AT_ONCE = 1 << 20
-"""Bytes of text that are read at a time."""
+_MAX_BYTES = 1 << 20  # of text that are read at once
 
 MODEL_HELP = (
     "folder of a training run, hf://owner/name, or model file; a .pt file is a pickle and can run code: load only "
@@ -74,29 +71,19 @@ def add_parser(verbs: Actions) -> None:
     tag = verbs.add_parser("tag", help="train, evaluate and use sequence taggers", description=__doc__)
     actions = tag.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    parser = add_action(
-        actions, "train", train, "Train a tagger with a searched cell, an LSTM or another layer.", TRAIN_EXAMPLES
-    )
-    add_run_flags(parser, "tagging", "folder for model, settings, figures and predictions")
-    add_setting_flags(parser, TaggerConfig)
+    parser = add_action(actions, "train", train, TRAIN_EXAMPLES)
+    add_run_flags(parser, TaggerConfig, "tagging", "folder for model, settings, figures and predictions")
 
-    help = "Count entity F1 of a tagger by type, with seqeval and with Flair (accuracy for token labels)."
-    parser = add_action(actions, "evaluate", evaluate, help)
+    parser = add_action(actions, "evaluate", evaluate)
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
     data = parser.add_mutually_exclusive_group()
-    data.add_argument(
-        "--corpus",
-        help="wnut_17, conll_03, conll_2000, demo, or a folder of column files (default: the corpus of the run)",
-    )
+    corpus = "wnut_17, conll_03, conll_2000, demo, or a folder of column files"
+    data.add_argument("--corpus", help=f"{corpus} (default: the corpus of the run)")
     data.add_argument("--file", help="one column file")
-    parser.add_argument(
-        "--part", choices=("train", "dev", "test"), default="test", help="part of the corpus (default: test)"
-    )
+    parser.add_argument("--part", choices=("train", "dev", "test"), default="test", help="(default: test)")
     parser.add_argument("--label-type", help="gold label (default: that of the tagger)")
     default = "(default: as in the run)"
-    parser.add_argument(
-        "--columns", help="columns, from 0: text=0,ner=3 (default: as in the run, else the last holds the label)"
-    )
+    parser.add_argument("--columns", help="as text=0,ner=3 (default: as in the run, else the last holds the label)")
     parser.add_argument("--delimiter", "--column-delimiter", metavar="TEXT", help=f"column separator {default}")
     parser.add_argument("--comment", "--comment-symbol", metavar="TEXT", help=f"start of a comment {default}")
     parser.add_argument("--data-root", metavar="DIR", help="folder of the named corpora (default: Flair's cache)")
@@ -104,13 +91,9 @@ def add_parser(verbs: Actions) -> None:
     _add_computing(parser)
     add_output_flags(parser)
 
-    parser = add_action(actions, "predict", predict, "Tag text, one sentence per line.", PREDICT_EXAMPLES)
-    parser.add_argument(
-        "sentences",
-        nargs="*",
-        metavar="SENTENCE",
-        help="sentences (default: standard input, which is answered whenever no more lines are waiting)",
-    )
+    parser = add_action(actions, "predict", predict, PREDICT_EXAMPLES)
+    help = "sentences (default: standard input, which is answered whenever no more lines are waiting)"
+    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help=help)
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
     parser.add_argument("--text", metavar="FILE", help="file with one sentence per line; - for standard input")
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
@@ -118,24 +101,17 @@ def add_parser(verbs: Actions) -> None:
     _add_computing(parser)
     parser.add_argument("--device", type=device, help="cpu, cuda or cuda:N")
 
-    help = "Write a tagger for onnxruntime, which needs neither PyTorch nor Flair."
-    parser = add_action(actions, "export", export, help, EXPORT_EXAMPLES)
+    parser = add_action(actions, "export", export, EXPORT_EXAMPLES)
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        required=True,
-        help="folder for the exported tagger; an earlier export in it is replaced",
-    )
+    help = "folder for the exported tagger; an earlier export in it is replaced"
+    parser.add_argument("--out", metavar="DIR", required=True, help=help)
     parser.add_argument("--int8", action="store_true", help="matrices in 8 bits: a quarter of the size, and faster")
-    help = "compare labels and F1 with the tagger's on the dev part: wnut_17, conll_03, conll_2000, demo, or a folder"
+    help = f"compare labels and F1 with the tagger's on the dev part of a corpus: {corpus}"
     parser.add_argument("--check", metavar="CORPUS", help=help)
     parser.add_argument("--data-root", metavar="DIR", help="folder of the named corpora (default: Flair's cache)")
     parser.add_argument("--opset", type=count, default=17, metavar="N", help="version of ONNX (default: 17)")
 
-    parser = add_action(
-        actions, "publish", publish, "Write the folder of a tagger for the Hugging Face Hub.", PUBLISH_EXAMPLES
-    )
+    parser = add_action(actions, "publish", publish, PUBLISH_EXAMPLES)
     parser.add_argument("--model", metavar="DIR", required=True, help="folder of a finished training run of yours")
     parser.add_argument("--out", metavar="DIR", required=True, help="new folder for model, card and genotype")
     add_hub_flags(parser)
@@ -143,9 +119,9 @@ def add_parser(verbs: Actions) -> None:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas tag train``."""
+    """Train a tagger with a searched cell, an LSTM or another layer."""
     may_change = TaggerConfig.may_change
-    if arguments.learning_rate is None:  # that of the run or of the layer is read later
+    if arguments.learning_rate is None:  # the run or the layer sets it later
         may_change += ("learning_rate",)
     config, out = settings_of_run(arguments, TaggerConfig, "tagging", may_change)
     check_corpus(config.corpus)
@@ -161,15 +137,13 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def suggest_next(metrics: dict[str, Any], config: TaggerConfig, out: Path) -> list[str]:
-    """Return the conclusions from the figures of a run, its files, and the next command."""
+    """Return the conclusions from the figures of a run, the files, and the next command."""
     longer = f"flair-nas tag train --resume {typed(out)} --epochs {2 * config.epochs}"
     knows_no_words = set(config.embeddings) <= {*OF_THE_CORPUS}
     if not any(result["dev_f1"] for result in metrics["seeds"]):
-        remedies = [f"train longer ({longer})", "with another learning rate", "on more sentences"]
-        if knows_no_words:
-            remedies.insert(0, "take --embeddings that know words before training (a new --out)")
+        first = "take --embeddings that know words before training (a new --out), " if knows_no_words else ""
         useless = "nothing was found on dev in any epoch, so this tagger is of no use yet"
-        return [useless, f"next: {', '.join(remedies[:-1])}, or {remedies[-1]}"]
+        return [useless, f"next: {first}train longer ({longer}), with another learning rate, or on more sentences"]
     lines = []
     best_was_last = all(result["best_epoch"] == result["epochs"] == config.epochs for result in metrics["seeds"])
     if best_was_last and not config.train_with_dev:
@@ -203,15 +177,11 @@ def format_metrics(metrics: dict[str, Any]) -> str:
         if name in summary:
             deviation = f" ± {summary[name]['sd']:.2f}" if summary[name]["sd"] is not None else ""
             lines.append(f"{label}: {summary[name]['mean']:.2f}{deviation}")
-    lines.append(
-        f"{metrics['parameters']:,} trained parameters, {metrics['rnn_parameters']:,} of them in the recurrent layer; "
-        f"peak memory {metrics['peak_memory_mb']:,.0f} MB"
-    )
-    return "\n".join(lines)
+    return "\n".join([*lines, format_size(metrics, "trained parameters")])
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas tag evaluate``."""
+    """Count entity F1 of a tagger by type, with seqeval and with Flair (accuracy for token labels)."""
     if arguments.predictions is not None:
         check_writable(user_path(arguments.predictions))
     _check_model(arguments.model)
@@ -251,12 +221,12 @@ def evaluate(arguments: argparse.Namespace) -> int:
 def _read_sentences(
     arguments: argparse.Namespace, settings: dict[str, Any], label_type: str, corpus_of_run: bool
 ) -> list[Sentence]:
-    """Read the sentences of ``--file``, or of a part of ``--corpus``, by default in the form of the run's files."""
+    """Read the sentences of ``--file``, or of a part of ``--corpus``. By default their format is that of the run."""
     from flair_nas.tagging.data.column_files import parse_columns, read_column_file
     from flair_nas.tagging.data.corpora import load_corpus_of
 
     names = ("columns", "delimiter", "comment")
-    flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
+    flags = {name: value for name in names if (value := vars(arguments).get(name))}
     from_run = {name: settings.get(name) for name in names} if arguments.corpus not in NAMES and settings else {}
     source = {"corpus": arguments.corpus or "demo", "label_type": label_type, "data_root": arguments.data_root}
     layout = TaggerConfig(**{**source, **from_run, **flags})
@@ -269,8 +239,8 @@ def _read_sentences(
         notes = []
         if not flags and (kept := ", ".join(f"{name} {value}" for name, value in from_run.items() if value)):
             notes.append(f"{kept}, as the tagger was trained; --columns says others")
-        if arguments.corpus not in (None, *NAMES) and "check" not in arguments:
-            notes.append("as the run has it; --corpus says another" if corpus_of_run else "a single file: --file")
+        if corpus_of_run and arguments.corpus not in NAMES:
+            notes.append("as the run has it; --corpus says another")
         raise FlairNasError(f"{error} ({'; '.join(notes)})" if notes else str(error)) from None
     part = getattr(corpus, arguments.part)
     if not part:
@@ -292,7 +262,7 @@ def _check_predictions(path: Path, arguments: argparse.Namespace) -> None:
 
 
 def _read_run_settings(model: Path) -> dict[str, Any]:
-    """Return the settings of the training or selection that a model is from; empty if there are none."""
+    """Return the settings of the training or selection of a model, or no settings."""
     folder = model.parent if model.is_file() else model
     folder = folder.parent if folder.name.startswith("seed-") else folder
     settings = folder / "config.yaml"
@@ -300,7 +270,7 @@ def _read_run_settings(model: Path) -> dict[str, Any]:
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas tag export``."""
+    """Write a tagger for onnxruntime, which needs neither PyTorch nor Flair."""
     _check_model(arguments.model)
     with exit_on_signal():
         quiet_flair(arguments)
@@ -310,8 +280,7 @@ def export(arguments: argparse.Namespace) -> int:
     tagger, out = load_tagger(arguments.model), user_path(arguments.out)
     sentences: list[Sentence] = []
     if arguments.check is not None:
-        defaults = dict.fromkeys(("file", "columns", "delimiter", "comment"))
-        chosen = argparse.Namespace(**vars(arguments), **defaults, corpus=arguments.check, part="dev")
+        chosen = argparse.Namespace(**vars(arguments), file=None, corpus=arguments.check, part="dev")
         settings = _read_run_settings(user_path(arguments.model))
         sentences = _read_sentences(chosen, settings, tagger.label_type, False)
     given = export_tagger(tagger, out, opset=arguments.opset)
@@ -326,7 +295,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def publish(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas tag publish``."""
+    """Write the folder of a tagger for the Hugging Face Hub."""
     repository = arguments.repository
     check_model(arguments.model)
     with exit_on_signal():
@@ -343,7 +312,7 @@ def publish(arguments: argparse.Namespace) -> int:
 
 
 def predict(arguments: argparse.Namespace) -> int:
-    """Run ``flair-nas tag predict``."""
+    """Tag text, one sentence per line."""
     _check_model(arguments.model)
     _check_sentences(arguments)
     with exit_on_signal():
@@ -375,7 +344,7 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def _check_sentences(arguments: argparse.Namespace) -> None:
-    """Raise an error if the text to tag is not given, or not as intended."""
+    """Refuse sentences beside --text, file names in place of sentences, and text that is not UTF-8."""
     from flair_nas.runtime.words import check_characters
 
     text = arguments.text
@@ -392,12 +361,12 @@ def _check_sentences(arguments: argparse.Namespace) -> None:
 
 
 def _read_lines(path: str | None) -> Iterator[list[str]]:
-    """Yield the lines that are waiting, whenever there are some: a program that asks line by line gets its answers."""
+    """Yield the lines that wait, as soon as there are some. A program that asks line by line gets its answers."""
     file = None if path in (None, "-") else user_path(path or "")
     number, rest, knows_valid = 1, b"", False
     with open(file, "rb") if file else sys.stdin.buffer as stream:
         assert isinstance(stream, io.BufferedIOBase)
-        while data := stream.read1(_MOST_AT_ONCE):
+        while data := stream.read1(_MAX_BYTES):
             *lines, rest = (rest + data).split(b"\n")
             yield _decode(lines, file, number, knows_valid)
             number += len(lines)
@@ -406,14 +375,14 @@ def _read_lines(path: str | None) -> Iterator[list[str]]:
             yield _decode([rest], file, number, knows_valid)
 
 
-def _decode(lines: Sequence[bytes], file: Path | None, number: int, knows_valid: bool) -> list[str]:
-    """Return the text of lines; if it is not UTF-8, the error names all such lines of the file, or of these."""
+def _decode(lines: Sequence[bytes], file: Path | None, first: int, knows_valid: bool) -> list[str]:
+    """Decode lines from UTF-8. The error names all broken lines of the file, or of these lines without one."""
     try:
         return [line.decode("utf-8").rstrip("\r") for line in lines]
     except UnicodeDecodeError:
         if file is None:
-            ended = [line + b"\n" for line in lines]
-            raise FlairNasError(explain_not_utf8("standard input", ended, number, knows_valid=knows_valid)) from None
+            error = explain_not_utf8("standard input", [b"\n".join(lines)], first, knows_valid=knows_valid)
+            raise FlairNasError(error) from None
         with open(file, "rb") as stream:
             raise FlairNasError(explain_not_utf8(file, stream)) from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 import torch
 
@@ -15,14 +15,15 @@ from flair_nas.version import __version__
 
 def describe() -> list[str]:
     """Return the versions and the engines in use. Native kernels are compiled if necessary."""
-    lines = [f"flair-nas {__version__}", f"Python {platform.python_version()}"]
-    for package in ("torch", "flair"):
-        try:
-            lines.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            lines.append(f"{package}: not installed")
-    lines += [f"kernels on CPU: {_describe_cpu_engine()}", f"kernels on CUDA: {_describe_cuda_engine()}"]
-    return [*lines, f"{dispatch.VARIABLE}: {dispatch.setting()}"]
+    return [
+        f"flair-nas {__version__}",
+        f"Python {platform.python_version()}",
+        f"torch {version('torch')}",
+        f"flair {version('flair')}",
+        f"kernels on CPU: {_describe_cpu_engine()}",
+        f"kernels on CUDA: {_describe_cuda_engine()}",
+        f"{dispatch.VARIABLE}: {dispatch.setting()}",
+    ]
 
 
 def _describe_cpu_engine() -> str:

@@ -1,4 +1,4 @@
-"""Charts of how searches went, and of metric against time."""
+"""Charts of searches, and of metric against time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def _figure_file(path: str | Path, width: float, height: float) -> Iterator[Figure]:
-    """Yield an empty figure, sized in inches, and write it when the block ends; equal figures give equal SVG files."""
+    """Yield an empty figure, sized in inches, and write it when the block ends. Equal figures give equal SVG files."""
     import matplotlib
 
     with matplotlib.rc_context({"svg.hashsalt": "flair-nas", "svg.fonttype": "none"}):
@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 
 def draw_seconds(points: Sequence[Point], path: str | Path, labels: tuple[str, str], higher_is_better: bool) -> None:
-    """Draw the metric of layers against their time, and join those that no other layer beats in both.
+    """Draw the metric of layers against their time. A line joins the layers that no other beats in both.
 
     Args:
         points: the layers; marked ones are drawn as squares.

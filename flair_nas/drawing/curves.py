@@ -16,7 +16,7 @@ PARTS = {"intra": "cell", "inter": "gates"}
 
 
 class Curve(NamedTuple):
-    """A curve. Missing values are None, and a curve that is not `named` stands back behind the others."""
+    """A curve. Missing values are None. A curve that is not `named` is drawn faintly, without a legend."""
 
     name: str
     xs: Sequence[float]
@@ -43,7 +43,7 @@ def load_template() -> dict[str, Any]:
 
 
 COLOURS: tuple[str, ...] = tuple(load_template()["layout"]["colorway"])
-"""Colours of curves, readable on white and on black; the last is grey."""
+"""Colours of curves, readable on white and on black. The last is grey."""
 
 
 def number(value: object) -> float | None:
@@ -53,7 +53,7 @@ def number(value: object) -> float | None:
 
 
 def get_values(history: Sequence[Line], *path: str) -> list[float | None]:
-    """Return the values at a path of keys, by epoch; None where there is none."""
+    """Return the value at a path of keys for each epoch, or None if it is missing."""
     values = []
     for line in history:
         value: Any = line
@@ -69,7 +69,7 @@ def metric_curve(history: Sequence[Line], metric: Metric, name: str = "", colour
 
 
 def list_deviations(history: Sequence[Line]) -> list[Curve]:
-    """Return the curves of MAD, the mean absolute deviation of the mixing weights from uniform, of cell and gates."""
+    """Return the curves of MAD of cell and gates: the mean absolute deviation of the mixing weights from uniform."""
     points = [
         (line["epoch"] - 1 + point["step"] / line["steps"], point)
         for line in history
@@ -93,7 +93,7 @@ def list_drifts(history: Sequence[Line]) -> list[Curve]:
 
 
 def list_panels(history: Sequence[Line], metric: Metric) -> list[Panel]:
-    """Return the panels of a search: the metric of its supernet, MAD, and drift; none is empty."""
+    """Return the panels of a search that have curves: the metric of its supernet, MAD, and drift."""
     panels = [
         Panel("supernet", f"{metric.title} on dev", [metric_curve(history, metric)], metric.log),
         Panel("MAD of the mixing weights", "MAD", list_deviations(history)),

@@ -1,6 +1,6 @@
 """Figures as Plotly takes them: plain dictionaries of data, layout and frames. Nothing here imports Plotly.
 
-All that they have in common is in ``resources/report/template.json``.
+``resources/report/template.json`` has the settings that all figures share.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeVar
 
-from flair_nas.drawing.curves import COLOURS, Curve, Panel
+from flair_nas.drawing.curves import COLOURS, Curve
 
 Figure = dict[str, Any]
 T = TypeVar("T")
@@ -27,33 +27,28 @@ class Detail(NamedTuple):
 
 
 class Heat(NamedTuple):
-    """A heat map at one epoch: values [rows][columns], None where there is none, and row and column of each mark."""
+    """A heat map at one epoch: values [rows][columns], and row and column of each mark. A missing value is None."""
 
     values: Sequence[Sequence[float | None]]
     marks: Sequence[tuple[str, str]]
 
 
 def thin(items: Sequence[T], limit: int) -> list[T]:
-    """Return at most `limit` items, evenly spread, the first and the last among them."""
+    """Return at most `limit` items, evenly spread, with the first and the last."""
     if len(items) <= limit:
         return list(items)
     return [items[round(place * (len(items) - 1) / (limit - 1))] for place in range(limit)]
 
 
 def label(text: str) -> str:
-    """Return text that Plotly shows as it is: it takes some HTML."""
+    """Escape text for Plotly, which reads some HTML."""
     return escape(text, quote=False)
-
-
-def draw_panel(panel: Panel, detail: Detail) -> Figure:
-    """Draw the curves of a panel over epochs."""
-    return draw_curves(panel.curves, panel.title, "epoch", panel.y, detail, log=panel.log)
 
 
 def draw_curves(
     curves: Sequence[Curve], title: str, x: str, y: str, detail: Detail, *, log: bool = False, at: Sequence[float] = ()
 ) -> Figure:
-    """Draw curves; `at` are places on the x axis that are marked by lines."""
+    """Draw curves, and a vertical line at each x of `at`."""
     data = []
     for curve in curves:
         points = thin(list(zip(curve.xs, curve.ys)), detail.points)
@@ -85,7 +80,7 @@ def draw_curves(
 
 
 def draw_seeds(rows: Mapping[str, Sequence[float]], title: str) -> Figure:
-    """Draw the figures of rows: each seed as a point, mean and standard deviation as a bar."""
+    """Draw each row: its seeds as points, their mean and standard deviation as a bar."""
     shown = {label(name): values for name, values in rows.items() if values}
     seeds = {
         "x": [value for values in shown.values() for value in values],
@@ -111,7 +106,7 @@ def draw_seeds(rows: Mapping[str, Sequence[float]], title: str) -> Figure:
 
 
 def draw_heat(steps: Sequence[Heat], rows: Sequence[str], columns: Sequence[str], title: str) -> Figure:
-    """Draw heat maps as frames of one figure, on one scale; the last frame is shown first."""
+    """Draw heat maps as frames of one figure, on one scale. The page begins with the last frame."""
     frames: list[Figure] = []
     for place, step in enumerate(steps):
         marks = {"x": [column for _, column in step.marks], "y": [row for row, _ in step.marks]}

@@ -54,7 +54,7 @@ class Section:
 
 
 def script(data: object) -> str:
-    """Return a script element with JSON data, which holds no ``<``; its numbers must be finite."""
+    """Return a script element with JSON data, without any ``<``. Its numbers must be finite."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json">{text}</script>'
 

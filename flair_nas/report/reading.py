@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flair_nas.errors import FlairNasError, brief
+from flair_nas.errors import FlairNasError, brief, listed
 from flair_nas.runs.run import read_figures
 from flair_nas.settings.resolve import find_command, read_mapping
 from flair_nas.storage.paths import read_file, typed, user_path
@@ -25,10 +25,10 @@ class RunFolder:
 
     Args:
         folder: its path.
-        name: its name, which no other run of the report has.
+        name: a unique name in the report.
         kind: the command that wrote it, such as ``search``.
         settings: contents of ``config.yaml``.
-        histories: lines of each ``history.jsonl`` by its folder: the run's own (an empty name), a seed, a direction.
+        histories: lines of each ``history.jsonl`` by folder: a seed, a direction, or "" for the run's own folder.
         figures: contents of ``metrics.json``; empty without that file.
         remarks: a sentence for each file that is damaged, or not there yet.
     """
@@ -54,28 +54,24 @@ def read_runs(paths: Sequence[str]) -> list[RunFolder]:
         FlairNasError: a path holds no run that a report can show.
         OSError: a file cannot be read.
     """
-    folders = {folder.resolve(): folder for folder in map(_find_folder, paths)}.values()
-    names = [folder.resolve().name for folder in folders]
-    return [_read(folder, name if names.count(name) == 1 else str(folder)) for folder, name in zip(folders, names)]
-
-
-def _find_folder(text: str) -> Path:
-    """Return the folder of a run, which may be given by a file in it."""
-    path = user_path(text)
-    if not path.exists():
-        raise FlairNasError(f"{brief(text)}: there is no such folder")
-    return path.parent if path.is_file() else path
+    folders: dict[Path, Path] = {}
+    for path in map(user_path, paths):
+        if not path.exists():
+            raise FlairNasError(f"{brief(str(path))}: there is no such folder")
+        folder = path.parent if path.is_file() else path
+        folders[folder.resolve()] = folder
+    names = [whole.name for whole in folders]
+    return [_read(f, name if names.count(name) == 1 else str(f)) for f, name in zip(folders.values(), names)]
 
 
 def _read(folder: Path, name: str) -> RunFolder:
-    has_settings = (folder / "config.yaml").exists()
-    kind = find_command(folder) if has_settings else ""
+    kind = find_command(folder) if (folder / "config.yaml").exists() else ""
     if not kind:
         above = folder.resolve().parent
         hint = f"; its run may be {typed(above)}" if (above / "config.yaml").exists() else ""
         raise FlairNasError(
-            f"{folder} holds no run (no {'settings of a run in its' if has_settings else ''} config.yaml){hint}. Give "
-            "the --out folder of search, select, lm train, charlm train or tag train"
+            f"{folder} holds no run (no config.yaml with the settings of one){hint}. Give the --out folder of search, "
+            "select, lm train, charlm train or tag train"
         )
     run = RunFolder(folder, name, kind, read_mapping(folder / "config.yaml"))
     for path in sorted([*folder.glob("history.jsonl"), *folder.glob("*/history.jsonl")]):
@@ -90,7 +86,7 @@ def _read(folder: Path, name: str) -> RunFolder:
 
 
 def read_history(path: Path, remarks: list[str]) -> list[JSON]:
-    """Read the whole lines of a history; add a remark on the others, which a killed process or a full disk leaves."""
+    """Read the whole lines of a history. Add a remark on damaged ones, which a kill or a full disk can leave."""
     lines, damaged = [], []
     for number, text in enumerate(read_file(path, _MAX_BYTES).split(b"\n"), start=1):
         if text.strip():
@@ -101,14 +97,12 @@ def read_history(path: Path, remarks: list[str]) -> list[JSON]:
                     continue
             damaged.append(str(number))
     if damaged:
-        are = f"line {damaged[0]} of {path.parent.name}/history.jsonl is" if len(damaged) == 1 else ""
-        many = f"{len(damaged)} lines of {path.parent.name}/history.jsonl are"
-        remarks.append(f"{are or many} damaged, and left out.".capitalize())
+        remarks.append(f"Damaged lines of {path.parent.name}/history.jsonl are left out: {listed(damaged)}.")
     return lines
 
 
 def list_settings(settings: JSON) -> list[tuple[str, str]]:
-    """Return settings or figures as rows of name and text, nested ones by a longer name, without checksums."""
+    """Return settings or figures as rows of name and text, without checksums. Nested ones have a longer name."""
     rows = []
     for name, value in settings.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Sections on searches: the verdict, MAD and drift, and epoch by epoch the mixing weights and the genotype."""
+"""Sections on searches: the verdict, MAD, drift, and mixing weights and genotype by epoch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from flair_nas.drawing.curves import COLOURS, Curve, get_values, list_panels
-from flair_nas.drawing.figures import Detail, Figure, Heat, draw_curves, draw_heat, draw_panel, thin
+from flair_nas.drawing.figures import Detail, Figure, Heat, draw_curves, draw_heat, thin
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.genotype.picture import to_svg
@@ -38,22 +38,23 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
         _draw_tasks(section, run.history, detail)
         metric = find_metric(run)
         panels = list_panels(run.history, metric)[1:] if metric else []  # `compare_runs` draws the metric
-        section.draw(**{panel.y: draw_panel(panel, detail) for panel in panels})
+        section.draw(**{
+            panel.y: draw_curves(panel.curves, panel.title, "epoch", panel.y, detail, log=panel.log)
+            for panel in panels
+        })  # fmt: skip
         _add_epochs(section, run, detail)
     names = ("method", "corpus", "date", "flair_nas")
     environment = {name: origin[name] for name in names if name in origin}
     environment |= {name: run.settings[name] for name in ("device", "precision", "seed") if name in run.settings}
     section.fold("Environment", list_settings(environment))
-    section.fold("Settings", list_settings(run.settings))
     return section
 
 
 def _draw_tasks(section: Section, history: Sequence[JSON], detail: Detail) -> None:
     """Add a curve of the metric of each task, if the search has several."""
-    epochs, tasks = [line["epoch"] for line in history], _get(history[-1], "tasks")
-    figures: dict[str, Figure] = {}
-    for name, figures_of in (tasks if isinstance(tasks, dict) else {}).items():
-        key = next((key for key in figures_of if key != "dev_loss"), "dev_loss")
+    epochs, figures = [line["epoch"] for line in history], dict[str, Figure]()
+    for name, task in history[-1].get("tasks", {}).items():
+        key = next((key for key in task if key != "dev_loss"), "dev_loss")
         ys = get_values(history, "tasks", name, key)
         title = f"{name}: {key.removeprefix('dev_')}"
         figures[f"task {name}"] = draw_curves([Curve(name, epochs, ys, COLOURS[0])], title, "epoch", title, detail)
@@ -61,18 +62,11 @@ def _draw_tasks(section: Section, history: Sequence[JSON], detail: Detail) -> No
         section.draw(**figures)
 
 
-def _get(data: Any, *path: str) -> Any:
-    """Return a value of nested dictionaries, or None."""
-    for name in path:
-        data = data.get(name) if isinstance(data, dict) else None
-    return data
-
-
 # --- epoch by epoch ---
 
 
 def _add_epochs(section: Section, run: RunFolder, detail: Detail) -> None:
-    """Add a slider over epochs, which moves heat maps, the drawn genotype, and a sentence on what changed."""
+    """Add a slider over epochs. It moves the heat maps, the drawn genotype, and a sentence on what changed."""
     history, places = run.history, thin(range(len(run.history)), detail.epochs)
     genotypes = {at: _parse(history[at]) for place in places for at in (place, max(0, place - 1))}
     pictures = {g.one_line(): _draw(g) for place in places if (g := genotypes[place])}
@@ -100,7 +94,7 @@ def _add_epochs(section: Section, run: RunFolder, detail: Detail) -> None:
 
 
 def _draw(genotype: Genotype) -> str:
-    """Return the picture of a genotype as HTML; the page has the style of all."""
+    """Return the picture of a genotype as HTML. The page has the style of all pictures."""
     return f'<figure class="genotype">{re.sub("<style>.*?</style>", "", to_svg(genotype))}</figure>'
 
 
@@ -111,7 +105,7 @@ def _parse(line: JSON) -> Genotype | None:
 
 
 def _describe_epoch(run: RunFolder, line: JSON, before: Genotype | None, now: Genotype | None) -> str:
-    """Return a sentence on an epoch: its metric, how clear its choices are, and what changed."""
+    """Return a sentence on an epoch: its metric, the share of clear choices, and what changed."""
     metric = find_metric(run)
     (value,), (clear,) = get_values([line], metric.key if metric else ""), get_values([line], "health", "clear")
     words = [f"Epoch {line['epoch']:,}"]
@@ -126,21 +120,22 @@ def _describe_epoch(run: RunFolder, line: JSON, before: Genotype | None, now: Ge
 
 
 def _list_changes(before: Genotype, now: Genotype) -> list[str]:
-    """Return the nodes that read something else than before, such as ``s3: tanh(s0) → relu(s1)``."""
-    old, new = (_list_nodes(genotype) for genotype in (before, now))
-    nodes = [node for node in dict.fromkeys([*old, *new]) if old.get(node) != new.get(node)]
-    return [f"{node}: {old.get(node, 'none')} → {new.get(node, 'none')}" for node in nodes]
+    """Return the nodes whose edges have changed, such as ``s3: tanh(s0) → relu(s1)``."""
+    old, new = dict[str, str](), dict[str, str]()
+    for nodes, genotype in ((old, before), (new, now)):
+        for _, tail, head, op in _list_edges(genotype):
+            nodes[head] = f"{nodes[head]} + {op}({tail})" if head in nodes else f"{op}({tail})"
+    changed = [node for node in old | new if old.get(node) != new.get(node)]
+    return [f"{node}: {old.get(node, 'none')} → {new.get(node, 'none')}" for node in changed]
 
 
-def _list_nodes(genotype: Genotype) -> dict[str, str]:
-    """Return the edges of each node, such as ``tanh(s0)``."""
-    nodes = {}
+def _list_edges(genotype: Genotype) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the title of its graph, the tail, the head and the operation of each edge."""
     for graph in genotype.graphs():
         labels = {vertex.key: vertex.label for vertex in graph.vertices}
         for vertex in graph.vertices:
-            if vertex.reads:
-                nodes[vertex.label] = " + ".join(f"{op}({labels[tail]})" for op, tail in vertex.reads)
-    return nodes
+            for op, tail in vertex.reads:
+                yield graph.title, labels[tail], vertex.label, op
 
 
 # --- mixing weights ---
@@ -149,26 +144,25 @@ def _list_nodes(genotype: Genotype) -> dict[str, str]:
 def _draw_mixing(
     run: RunFolder, lines: Sequence[JSON], genotypes: Sequence[Genotype | None]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield a name and a heat map for each table of mixing weights in the last of the lines."""
+    """Yield a name and a heat map for each table of mixing weights."""
     for prefix in ("", "back_"):
         for table, graph in _TABLES.items():
             steps = [_scale(line, prefix + table, run.settings.get("relaxation")) for line in lines]
-            rows = list(steps[-1] or {})
-            if rows and all(step is None or list(step) == rows for step in steps):
-                none = {row: [None] * len(OPERATIONS) for row in rows}  # an older version wrote that epoch
-                heats = [
-                    Heat([*(step or none).values()], _list_marks(genotype, graph, rows))
-                    for step, genotype in zip(steps, genotypes)
-                ]
+            rows = list(steps[-1])
+            if rows and all(list(step) == rows for step in steps):
+                heats = []
+                for step, genotype in zip(steps, genotypes):
+                    edges = _list_edges(genotype) if genotype else ()
+                    kept = [(f"{tail} → {head}", op) for title, tail, head, op in edges if title.startswith(graph)]
+                    heats.append(Heat([*step.values()], [mark for mark in kept if mark[0] in rows]))
                 title = f"{graph}{', back' * bool(prefix)}: mixing weights"
                 yield f"mixing-{prefix}{table}", draw_heat(heats, rows, OPERATIONS, title)
 
 
-def _scale(line: JSON, table: str, relaxation: object) -> dict[str, list[float]] | None:
-    """Return a row of mixing weights for each edge, times the number of choices in its softmax; None without them."""
-    edges, entries = _get(line, "mixing", table), _get(line, "mixing", f"{table}_entries") or []
-    if not edges and not entries:
-        return None
+def _scale(line: JSON, table: str, relaxation: object) -> dict[str, list[float]]:
+    """Return a row of mixing weights for each edge, times the number of choices in its softmax."""
+    mixing = line.get("mixing", {})
+    edges, entries = mixing.get(table, []), mixing.get(f"{table}_entries", [])
     letter, past, first = (
         ("s", "", 0) if table.endswith("cell") else ("f", "x", 1) if "state" in table else ("g", "h", 1)
     )
@@ -177,17 +171,7 @@ def _scale(line: JSON, table: str, relaxation: object) -> dict[str, list[float]]
         for node, row in enumerate(entries, start=1)
     }
     pairs = ((tail, head) for head in itertools.count(first + 1) for tail in range(first, head))
-    for row, (tail, head) in zip(edges or [], pairs):
+    for row, (tail, head) in zip(edges, pairs):
         choices = len(row) * (head - first if relaxation == "i-darts" else 1)
         rows[f"{letter}{tail} → {letter}{head}"] = [round(choices * p, 3) for p in row]
     return rows
-
-
-def _list_marks(genotype: Genotype | None, title: str, rows: Sequence[str]) -> list[tuple[str, str]]:
-    """Return row and column of each edge that a genotype keeps."""
-    marks = []
-    for graph in genotype.graphs() if genotype else []:
-        labels = {vertex.key: vertex.label for vertex in graph.vertices}
-        for vertex in graph.vertices if graph.title.startswith(title) else ():
-            marks += [(f"{labels[tail]} → {vertex.label}", op) for op, tail in vertex.reads]
-    return [mark for mark in marks if mark[0] in rows]

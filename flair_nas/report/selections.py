@@ -16,7 +16,7 @@ from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import Estimate, compare
 from flair_nas.experiments.tasks import TAGGING, TEXT, Task
 from flair_nas.report.page import Section, table
-from flair_nas.report.reading import JSON, RunFolder, list_settings
+from flair_nas.report.reading import JSON, RunFolder
 from flair_nas.runs.duration import duration
 from flair_nas.storage.paths import read_file
 
@@ -34,16 +34,15 @@ def describe_selection(run: RunFolder, detail: Detail) -> Section:
         section.add("No candidate has ended an epoch yet, so there is nothing to draw.", "remark")
     else:
         finalists = _find_finalists(ledger)
-        _draw_rungs(section, run, ledger, task, runs, finalists, detail)
+        _draw_rungs(section, run, task, runs, finalists, detail)
         _draw_difference(section, task, runs, finalists, detail)
     failed = [(_shorten(name), figures["error"]) for name, figures in ledger.runs.items() if "error" in figures]
     section.fold("Failed", failed)
-    section.fold("Settings", list_settings(run.settings))
     return section
 
 
 def _add_answer(section: Section, run: RunFolder, spent: str) -> None:
-    """Add the paragraphs and tables of report.md without its code; the last table, of all candidates, is folded."""
+    """Add the paragraphs and tables of report.md, without its code. Fold the last table, of all candidates."""
     try:
         report = read_file(run.folder / "report.md", _MAX_BYTES).decode()
     except (OSError, ValueError):
@@ -71,7 +70,7 @@ def _as_text(markdown: str) -> str:
 
 
 def _find_finalists(ledger: Ledger) -> list[str]:
-    """Return the candidates that were judged last, the baseline first; none before that."""
+    """Return the candidates of the last judgement, the baseline first. Return none before it."""
     judged = [*ledger.plan.get("fresh", {})]
     match = re.fullmatch(r"\d+ of (\S+)(?: and (\S+))?", judged[-1]) if judged else None
     return [name for name in match.groups() if name] if match else []
@@ -83,7 +82,7 @@ def _shorten(name: str) -> str:
 
 
 def _draw_rungs(
-    section: Section, run: RunFolder, ledger: Ledger, task: Task, runs: JSON, finalists: Sequence[str], detail: Detail
+    section: Section, run: RunFolder, task: Task, runs: JSON, finalists: Sequence[str], detail: Detail
 ) -> None:
     """Add the rungs as a table, and the curve of each candidate with its first seed."""
     epochs, first = run.settings.get("epochs", 0), (run.settings.get("seeds") or [1])[0]
@@ -94,23 +93,18 @@ def _draw_rungs(
     section.parts.append(table(rows, ("rung", "epochs", "candidates that reached it")))
     ordered = sorted(firsts, key=lambda name: name in finalists)  # the last is drawn on top
     others = [name for name in ordered if name not in finalists]
-    few = len(others) <= len(COLOURS) - 3  # two are of the finalists, and grey is for many
+    few = len(others) <= len(COLOURS) - 3  # two are for the finalists, and grey is for many
     colours = dict(zip(others, COLOURS[2:])) if few else {}
     colours |= dict(zip(finalists, (COLOURS[1], COLOURS[0])))
-    curves = {}
-    for key in ("dev", "dev_loss"):
-        curves[key] = [
-            Curve(
-                _shorten(name), range(1, len(firsts[name][key]) + 1), firsts[name][key],
-                colours.get(name, COLOURS[-1]), named=name in colours,
-            )
-            for name in ordered
-        ]  # fmt: skip
-    title, marks = f"{task.title} on {task.dev}", rungs[:-1]
-    section.draw(
-        candidates=draw_curves(curves["dev"], f"{title}, seed {first}", "epoch", title, detail, at=marks),
-        losses=draw_curves(curves["dev_loss"], f"loss on {task.dev}, seed {first}", "epoch", "loss", detail, at=marks),
-    )
+    pictures = {}
+    for kind, key, title in (("candidates", "dev", task.title), ("losses", "dev_loss", "loss")):
+        curves = []
+        for name in ordered:
+            ys, colour = firsts[name][key], colours.get(name, COLOURS[-1])
+            curves.append(Curve(_shorten(name), range(1, len(ys) + 1), ys, colour, named=name in colours))
+        words = f"{title} on {task.dev}"
+        pictures[kind] = draw_curves(curves, f"{words}, seed {first}", "epoch", words, detail, at=rungs[:-1])
+    section.draw(**pictures)
     section.add("Dotted lines are rungs, where the loss decides which candidates go on.", "note")
 
 
@@ -146,7 +140,7 @@ def _draw_difference(section: Section, task: Task, runs: JSON, finalists: Sequen
 
 
 def _trace_density(gain: Estimate) -> list[Curve]:
-    """Return the density of a gain within its interval and four standard errors, one curve below zero and one above."""
+    """Return the density of a gain as two curves, below zero and above, within four standard errors."""
     low, high = gain.interval()
     low, high = min(low, gain.value - 4 * gain.error, 0.0), max(high, gain.value + 4 * gain.error, 0.0)
     xs = np.union1d(np.linspace(low, high, 121), 0.0)

@@ -1,4 +1,4 @@
-"""Sections on trainings: of language models, of character models, of taggers; and curves that searches have, too."""
+"""Sections on trainings of language models, character models and taggers, and curves that searches share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from flair_nas.runs.metric import ACCURACY, METRICS, Metric
 
 
 def find_metric(run: RunFolder) -> Metric | None:
-    """Return the metric of a run; None for a run without a whole epoch."""
+    """Return the metric of a run, or None if no epoch has ended."""
     lines = list(itertools.chain(*run.histories.values()))
     return next((metric for key, metric in METRICS.items() if any(key in line for line in lines)), None)
 
 
 def find_title(run: RunFolder, metric: Metric) -> str:
-    """Return the name of a run's metric; a tagger's history has the accuracy of token labels as F1."""
+    """Return the title of a run's metric. A tagger's history has the accuracy of token labels under the key of F1."""
     title = ACCURACY.title if run.figures.get("measure") == "accuracy" else metric.title
     return f"{title} on dev"
 
@@ -32,7 +32,7 @@ def add_seconds(history: Sequence[JSON]) -> list[float]:
 
 
 def get_best(history: Sequence[JSON], metric: Metric) -> list[float | None]:
-    """Return the metric of the best candidate at the end of each epoch; None where no candidate is scored."""
+    """Return the metric of the best candidate at the end of each epoch, or None before one is scored."""
     (key,) = metric.best(0.0)
     from_loss = metric.from_loss
     return [value if value is None or from_loss is None else from_loss(value) for value in get_values(history, key)]
@@ -73,7 +73,6 @@ def describe_training(run: RunFolder, detail: Detail) -> Section:
     """Return the section on a training."""
     section = begin_section(run)
     section.fold("Final figures", list_settings({k: v for k, v in run.figures.items() if k != "seeds"}))
-    section.fold("Settings", list_settings(run.settings))
     return section
 
 

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 
 from flair_nas.drawing.curves import load_template
 from flair_nas.drawing.figures import Detail, Figure
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.report.page import MAX_BYTES, Section, load_plotly, to_page
-from flair_nas.report.reading import RunFolder, read_runs
+from flair_nas.report.reading import RunFolder, list_settings, read_runs
+from flair_nas.report.searches import describe_search
+from flair_nas.report.selections import describe_selection
 from flair_nas.report.trainings import compare_runs, describe_training
 from flair_nas.storage.files import write_text
 
 _DETAILS = (Detail(1000, 60), Detail(500, 25), Detail(200, 10), Detail(60, 4))
-"""Details of a page, from the finest; the first that is small enough is taken."""
+"""Details of a page, from the finest. A report takes the first that makes it small enough."""
 
-_SECTIONS = {
-    "search": ("searches", "describe_search"),
-    "select": ("selections", "describe_selection"),
-}
-"""Module and function of a section by kind of run; they load what the others do not need."""
+_SECTIONS = {"search": describe_search, "select": describe_selection}
+"""Functions that describe a run, by its kind. `describe_training` describes all others."""
 
 
 def write_report(paths: Sequence[str], out: Path, pictures: Path | None = None) -> list[Section]:
-    """Write a report on run folders to an HTML file; return its sections.
+    """Write a report on run folders to an HTML file. Return its sections.
 
     Args:
         paths: run folders.
         out: the file.
-        pictures: a folder for the figures as PNG, if these are wanted.
+        pictures: a folder for the figures as PNG; None writes none.
 
     Raises:
         FlairNasError: Plotly or its browser is missing, a folder holds no run, or the page would be too large.
@@ -56,11 +54,12 @@ def _make_sections(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Sectio
         curves = [run for run in runs if run.histories and (run.kind == "search") is is_search]
         yield from compare_runs(curves, detail)
     for run in runs:
-        module, function = _SECTIONS.get(run.kind, ("trainings", describe_training.__name__))
         try:
-            yield getattr(import_module(f"flair_nas.report.{module}"), function)(run, detail)
+            section = _SECTIONS.get(run.kind, describe_training)(run, detail)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise FlairNasError(f"{run.folder}: its files are not as flair-nas writes them ({shown(error)})") from error
+        section.fold("Settings", list_settings(run.settings))
+        yield section
 
 
 def write_pictures(sections: Sequence[Section], folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,8 +20,6 @@ log = logging.getLogger("flair_nas")
 State = dict[str, Any]
 """The content of a checkpoint: tensors, numbers, text, None, and lists, tuples and dictionaries of these."""
 
-START_OVER = "To start over, delete its folder or choose another"
-
 
 class Checkpoints:
     """The last two checkpoints of a run: ``checkpoint.pt`` and ``checkpoint-previous.pt`` in its folder."""
@@ -33,30 +30,25 @@ class Checkpoints:
         self._newest_is_whole: bool | None = None  # not known yet
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Write the newest checkpoint whole or not at all; the one before becomes the previous one."""
+        """Write the newest checkpoint whole or not at all. The one before becomes the previous one."""
         with whole_file(self.newest) as temporary:
             torch.save(state, temporary)
             with open(temporary, "rb") as stream:
                 os.fsync(stream.fileno())  # before the previous one is replaced
-            if self._can_replace_previous():
-                with whole_file(self.previous) as second_name:
-                    second_name.unlink()
-                    try:
-                        os.link(self.newest, second_name)
-                    except OSError:  # a file system without hard links
-                        shutil.copyfile(self.newest, second_name)
+            if self._newest_is_whole is None:
+                self._newest_is_whole = is_whole(self.newest)
+            if self._newest_is_whole and self.newest.exists():
+                os.replace(self.newest, self.previous)  # after a kill here, `load` takes the previous one
         self._newest_is_whole = True
 
-    def load(self, start_over: str = START_OVER) -> State | None:
-        """Read the newest checkpoint that is whole, with a warning if that is the previous one; None if there is none.
+    def load(self) -> State | None:
+        """Read the newest whole checkpoint, or return None if the folder has none. Warn if it is the previous one.
 
         Raises:
-            FlairNasError: all checkpoints are damaged; `start_over` is the advice in it.
+            FlairNasError: all checkpoints are damaged.
         """
         faults: list[str] = []
-        for path in (self.newest, self.previous):
-            if not path.exists():
-                continue
+        for path in filter(Path.exists, (self.newest, self.previous)):
             try:
                 state = read_checkpoint(path)
             except FlairNasError as error:
@@ -67,16 +59,8 @@ class Checkpoints:
                 log.warning("%s; the one before is used: %s", faults[0] if faults else f"no {self.newest}", path)
             return state
         if faults:
-            raise FlairNasError(f"{'; '.join(faults)}. {start_over}")
+            raise FlairNasError(f"{'; '.join(faults)}. To start over, delete {self.newest.parent}")
         return None
-
-    def _can_replace_previous(self) -> bool:
-        """Return True if the newest checkpoint is whole and not the same file as the previous one."""
-        if not self.newest.exists():
-            return False
-        if self._newest_is_whole is None:
-            self._newest_is_whole = is_whole(self.newest)
-        return self._newest_is_whole and not (self.previous.exists() and self.previous.samefile(self.newest))
 
 
 def read_checkpoint(path: str | Path) -> State:
@@ -105,7 +89,7 @@ def is_whole(path: str | Path) -> bool:
 
 
 def verify_checksums(path: str | Path) -> None:
-    """Verify the checksums in a file of `torch.save`, which `torch.load` does not; damage can raise any error."""
+    """Verify the checksums in a file of `torch.save`. Damage can raise any error. `torch.load` verifies none."""
     check_regular(path)
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()

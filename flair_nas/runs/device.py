@@ -12,7 +12,7 @@ from flair_nas.settings.fields import check_device
 
 
 def choose_device(name: str | None) -> torch.device:
-    """Return the device of a name: cpu, cuda or cuda:N; None for a GPU if there is one, else the CPU."""
+    """Return the device of a name: cpu, cuda or cuda:N. Without a name, prefer a GPU to the CPU."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if problem := check_device(name):
@@ -27,7 +27,7 @@ def choose_device(name: str | None) -> torch.device:
 
 @functools.cache
 def check_precision(precision: str, device: torch.device) -> None:
-    """Raise FlairNasError if PyTorch cannot run a precision on a device: float32, or bfloat16 by autocast."""
+    """Raise FlairNasError if PyTorch cannot run a precision, float32 or bfloat16 by autocast, on a device."""
     if precision == "float32":
         return
     if device.type == "cuda":

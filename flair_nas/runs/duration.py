@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """Format a duration by its two largest units, so that time spent and a limit can be compared."""
+    """Format a duration by its two largest units, such as ``2 h 5 min``."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 2:
         return f"{round(seconds)} s"

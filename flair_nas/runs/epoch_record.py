@@ -1,4 +1,4 @@
-"""Record of an epoch: a line of ``history.jsonl``, with the same names in every training and search."""
+"""Record of an epoch: a line of ``history.jsonl``. Every training and search has the same names."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ class EpochClock:
         self.restart()
 
     def restart(self) -> None:
-        """Let the next time begin now."""
+        """Start the clock anew."""
         self._start, self._start_cpu = time.perf_counter(), time.process_time()
 
     def add_training(self) -> None:
         """Count the time since the last call as training."""
-        now, now_cpu = time.perf_counter(), time.process_time()
-        self.seconds += now - self._start
-        self.cpu_seconds += now_cpu - self._start_cpu
-        self._start, self._start_cpu = now, now_cpu
+        self.seconds += time.perf_counter() - self._start
+        self.cpu_seconds += time.process_time() - self._start_cpu
+        self.restart()
 
     def add_evaluation(self) -> None:
         """Count the time since the last call as evaluation."""

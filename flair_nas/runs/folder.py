@@ -1,4 +1,4 @@
-"""Check of a run folder, without PyTorch: a command refuses a folder before it loads libraries."""
+"""Check of a run folder, without PyTorch. A command refuses a folder before it loads libraries."""
 
 from __future__ import annotations
 
@@ -29,27 +29,23 @@ def check_folder(out: Path, config: DataclassInstance, may_change: Collection[st
     if out.exists() and not out.is_dir():
         raise FlairNasError(f"{out} is a file; give a folder with --out")
     written = out / "config.yaml"
-    # another process may be writing: list the folder before looking for the config.yaml that comes with its files
+    # another process may begin a run here: list its files before looking for config.yaml
     paths = list(out.iterdir()) if out.exists() else []
-    others = [path for path in paths if path.name != LOCK and not is_unfinished(path)]
     if not written.exists():
-        if any(os.path.lexists(path) for path in others):
-            raise FlairNasError(
-                f"{out} exists and is not empty, and holds no {quantity} to go on with; choose another folder"
-            )
+        if any(os.path.lexists(path) for path in paths if path.name != LOCK and not is_unfinished(path)):
+            raise FlairNasError(f"{out} is not empty, and holds no {quantity} to go on with; choose another folder")
         return
     try:
         before = flatten(read_run_settings(written, type(config)))
-    except UnknownSettingsError:
-        raise FlairNasError(
-            f"{out} holds no {quantity} to go on with, but one of another kind (its config.yaml has other settings); "
-            "choose another folder"
-        ) from None
     except FlairNasError as error:
-        raise FlairNasError(f"{out} holds no {quantity} to go on with ({error}); choose another folder") from None
-    now = flatten(config)
-    both = [name for name in now if name in before]  # another choice has other settings
-    differing = [name for name in both if now[name] != before[name] and name not in may_change]
-    if differing:
-        changes = "; ".join(f"{name} was {brief(before[name])} and is now {brief(now[name])}" for name in differing)
-        raise FlairNasError(f"{out} holds a {quantity} with other settings: {changes}. Choose another folder")
+        why = ", but one of another kind" if isinstance(error, UnknownSettingsError) else f" ({error})"
+        raise FlairNasError(f"{out} holds no {quantity} to go on with{why}; choose another folder") from None
+    changes = [
+        f"{name} was {brief(before[name])} and is now {brief(value)}"
+        for name, value in flatten(config).items()
+        if name not in may_change and value != before.get(name, value)  # another choice has other settings
+    ]
+    if changes:
+        raise FlairNasError(
+            f"{out} holds a {quantity} with other settings: {'; '.join(changes)}. Choose another folder"
+        )

@@ -23,7 +23,8 @@ _PROCESS = Path("/proc/self")  # on Linux
 def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: str) -> None:
     """Raise FlairNasError if the weights and gradients of a model do not fit into the memory of its device.
 
-    The system may grant more and then kill the process. `settings` are those that make it large: ``hidden_size 4000``.
+    Without this check the system may grant the memory and then kill the process. `settings` are named in the error:
+    ``hidden_size 4000``.
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when the model is built
@@ -41,7 +42,7 @@ def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: s
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True if an error means that memory ran out; PyTorch has no class for that of a CPU."""
+    """Return True if an error means that memory ran out. PyTorch has no class for it on CPUs."""
     words = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")  # the last on GPUs
     return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
@@ -51,7 +52,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def peak_memory_mb(device: torch.device | None = None) -> float:
     """Return the peak memory since the start or since `forget_peak_memory`, in MB (10^6 bytes).
 
-    It is the memory that PyTorch allocated on a GPU, else the resident memory of this process.
+    On a GPU, measure the memory that PyTorch allocated, else the resident memory of this process.
     """
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6

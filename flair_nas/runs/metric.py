@@ -1,4 +1,4 @@
-"""The metric of a model: its name, its direction and how it is printed."""
+"""Metrics of models: name, direction and format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Evaluation(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """A prediction without a model: its name in keys of histories and in sentences, and its `Metric.cost` on dev."""
+    """A prediction without a model: its key in a history, its name in sentences, and its `Metric.cost` on dev."""
 
     key: str
     name: str
@@ -41,7 +41,7 @@ class Metric:
         return f"dev_{self.name}"
 
     def cost(self, evaluation: Evaluation) -> float:
-        """Return a figure that is smaller for a better model: the loss with `from_loss`, else the signed metric."""
+        """Return a cost, which is smaller for a better model: the loss with `from_loss`, else the signed metric."""
         if self.from_loss is not None:
             return evaluation.loss
         return -evaluation.value if self.higher_is_better else evaluation.value
@@ -53,7 +53,7 @@ class Metric:
         return 0.0 - cost if self.higher_is_better else cost  # no -0.0
 
     def best(self, cost: float) -> dict[str, float | None]:
-        """Return the figure of the smallest cost with its key in a history; None if it is not finite."""
+        """Return the figure of the smallest cost by its key in a history. A figure that is not finite is None."""
         name = self.name if self.from_loss is None else "loss"
         value = cost if self.from_loss is not None else self.from_cost(cost)
         return {f"best_{name}": value if math.isfinite(value) else None}
@@ -63,17 +63,17 @@ class Metric:
         return f"{value:{self.form}}"
 
     def shown(self, value: float | None) -> str:
-        """Format a value with the name of the metric; None stands for a value that is not finite."""
+        """Format a value after the name of the metric. None stands for a value that is not finite."""
         missing = math.nan if self.from_loss is None else math.inf
         return f"{self.title} {self.plain(missing if value is None else value)}"
 
     def format_loss(self, loss: float) -> str:
-        """Format a loss, as the metric with `from_loss`."""
+        """Format a loss. With `from_loss`, format it as the metric."""
         return f"loss {loss:.3f}" if self.from_loss is None else self.shown(self.from_loss(loss))
 
 
 def to_perplexity(loss: float) -> float:
-    """Return e to the loss; infinity if no float is as large."""
+    """Return e to the loss, or infinity if no float is as large."""
     try:
         return math.exp(loss)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Run folders of searches, language models and taggers; one process at a time has a folder open.
+"""Run folders of searches, language models and taggers. One process at a time has a folder open.
 
 OUT/config.yaml      the settings                OUT/checkpoint.pt    and checkpoint-previous.pt, the one before
 OUT/history.jsonl    a line per epoch            OUT/metrics.json     the final figures of a model; not of a search
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.runs.checkpoints import START_OVER, Checkpoints, State, is_whole
+from flair_nas.runs.checkpoints import Checkpoints, State, is_whole
 from flair_nas.runs.folder import check_folder
 from flair_nas.settings.resolve import to_yaml
 from flair_nas.storage.files import hash_data, is_unfinished, write_text
@@ -44,7 +44,7 @@ class Run(Generic[Config]):
     """A run in its folder.
 
     Args:
-        folder: the folder, which exists. `open_run` locks it for this process or for the one that it works with.
+        folder: an existing folder, which `open_run` has locked.
         config: the settings, a dataclass with fields of `flair_nas.settings.fields`.
         whole: the run that this one is a part of.
 
@@ -59,19 +59,23 @@ class Run(Generic[Config]):
         self.history: list[Figures] = []
 
     def part(self, name: str) -> Run[Config]:
-        """Return a part of this run, such as one of several seeds: a folder below with its history and checkpoints."""
+        """Return a part of this run, such as a seed, with its history and checkpoints in a folder below."""
         return Run(self.folder / name, self.config, self)
 
-    def resume(self, restore: Callable[[State], Restored], start_over: str = START_OVER) -> Restored | None:
+    def resume(self, restore: Callable[[State], Restored]) -> Restored | None:
         """Read the last good checkpoint, take its history and restore the rest. Nothing is written.
 
-        Return the result of `restore`, which gets the saved state with tensors on the CPU; None without a checkpoint.
+        Args:
+            restore: gets the saved state, with tensors on the CPU.
+
+        Returns:
+            The result of `restore`; None without a checkpoint.
 
         Raises:
-            FlairNasError: all checkpoints are damaged, of another run, or refused, or those of a run with figures are
-                gone; or the ``model.pt`` of the best epoch is missing or damaged. `start_over` is the advice in it.
+            FlairNasError: all checkpoints are damaged, or are of another run. The checkpoints of a run with figures
+                are gone. The ``model.pt`` of the best epoch is missing or damaged.
         """
-        state = self.checkpoints.load(start_over)
+        state, start_over = self.checkpoints.load(), f"To start over, delete {self.folder}"
         newest, previous = self.checkpoints.newest, self.checkpoints.previous.name
         if state is None:
             # a kill can leave one line of history without a checkpoint
@@ -102,8 +106,8 @@ class Run(Generic[Config]):
     def accept(self) -> None:
         """Write the settings, and the history of the checkpoint.
 
-        Call it when nothing can refuse the run any more: an error before leaves the folder usable. The setting
-        `epochs` is written as at least the number of epochs that exist.
+        Call it when nothing can refuse the run any more. After an earlier error the folder stays usable. The setting
+        `epochs` is raised to the number of epochs that exist.
         """
         config = self.config
         if len(self.history) > getattr(config, "epochs", len(self.history)):
@@ -116,39 +120,35 @@ class Run(Generic[Config]):
             (self.folder / "history.jsonl").unlink(missing_ok=True)
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Write the history, if any, then a checkpoint with it and `state`, each whole or not at all."""
+        """Write the history, then a checkpoint with it and `state`. Each file is whole or not written at all."""
         if self.history:
             self._write_history()
         self.checkpoints.save({**state, "history": self.history})
 
     def finish(self, figures: Mapping[str, Any]) -> Figures:
-        """Write the final figures of a run, among them `epochs`; return them with version and checksum (`sha256`)."""
+        """Write the final figures, among them `epochs`. Return them with the version and a checksum (`sha256`)."""
         written = {**figures, "flair_nas": __version__}
-        written["sha256"] = _compute_sum(written)
+        written["sha256"] = hash_data(written)
         write_text(self.folder / "metrics.json", json.dumps(written, indent=2) + "\n")
         return written
 
-    def figures(self, *names: str) -> Figures | None:
-        """Read the figures that `finish` wrote, with these names among them.
-
-        Return None if there are none, they are damaged, or epochs were added since.
-        """
+    def figures(self) -> Figures | None:
+        """Read the figures that `finish` wrote. Return None if they are missing, damaged or of earlier epochs."""
         try:
             figures = read_figures(self.folder / "metrics.json")
-            is_complete = all(name in figures for name in names)
-            return figures if is_complete and figures["epochs"] == self._count_epochs(figures["epochs"]) else None
-        except (OSError, ValueError, KeyError):
+            return figures if figures["epochs"] == self._count_epochs(figures["epochs"]) else None
+        except (OSError, ValueError):
             return None
 
     def is_finished(self, epochs: int | None, early: bool = False) -> bool:
-        """Return True if a run that ended, by itself (`early`) or after so many epochs, has nothing left to do."""
+        """Return True if a run that ended has nothing left to do: it ended by itself (`early`), or has its epochs."""
         return epochs is not None and (early or epochs >= getattr(self.config, "epochs", 0))
 
     def _write_history(self) -> None:
         write_text(self.folder / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
 
     def _count_epochs(self, otherwise: int) -> int:
-        """Count the epochs of the history on disk; without that file return `otherwise`."""
+        """Count the epochs of the history on disk. Return `otherwise` without that file."""
         try:
             check_regular(self.folder / "history.jsonl")
             return (self.folder / "history.jsonl").read_bytes().count(b"\n")
@@ -156,17 +156,12 @@ class Run(Generic[Config]):
             return otherwise
 
 
-def _compute_sum(figures: Figures) -> str:
-    """Compute the SHA-256 of figures without their checksum."""
-    return hash_data({name: value for name, value in figures.items() if name != "sha256"})
-
-
 def read_figures(path: str | Path) -> Figures:
-    """Read the file that `Run.finish` wrote, or raise ValueError if it has changed."""
+    """Read the file that `Run.finish` wrote. Raise ValueError if it has changed since."""
     figures = json.loads(read_file(path, _MAX_BYTES))
-    if not isinstance(figures, dict) or figures.get("sha256") != _compute_sum(figures):
+    if not isinstance(figures, dict) or figures.pop("sha256", None) != (checksum := hash_data(figures)):
         raise ValueError("it has changed")
-    return figures
+    return {**figures, "sha256": checksum}
 
 
 @contextlib.contextmanager
@@ -178,15 +173,15 @@ def open_run(
     quantity: str = "run",
     command: str | None = None,
 ) -> Iterator[Run[Config]]:
-    """Lock a run folder for this process while the block runs. The block itself accepts the run.
+    """Lock a run folder for this process while the block runs. The block must call `Run.accept`.
 
     Args:
         out: a folder that is new or empty, or holds a run with the same settings in its ``config.yaml``.
         config: the settings, a dataclass with fields of `flair_nas.settings.fields`.
         may_change: the settings that may differ from those of the run in the folder.
         quantity: the name of such a run in errors.
-        command: the command that starts such a run, as ``flair-nas tag train``. With it, a Ctrl-C in the block
-            becomes a `RunStopped` whose message names the command that resumes.
+        command: the command that starts such a run, as ``flair-nas tag train``. With it, Ctrl-C in the block raises
+            `RunStopped`, and its message names the command that resumes.
 
     Yields:
         The run.

@@ -16,13 +16,13 @@ Handler = Callable[[int, object], None]
 def exit_on_signal() -> contextlib.AbstractContextManager[None]:
     """Let a signal end the process with one line and exit code 130 while the block runs.
 
-    For imports: libraries turn a KeyboardInterrupt that comes while they are imported into errors of their own.
+    Use it for imports. Libraries turn a KeyboardInterrupt during their import into errors of their own.
     """
     return _handled(_exit)
 
 
 def interrupt_on_signal() -> contextlib.AbstractContextManager[None]:
-    """Let a signal raise KeyboardInterrupt while the block runs; a second one ends the process."""
+    """Let a signal raise KeyboardInterrupt while the block runs. A second one ends the process."""
     return _handled(_interrupt)
 
 
@@ -33,7 +33,7 @@ def ignore_signals() -> None:
 
 @contextlib.contextmanager
 def block_interrupt() -> Iterator[None]:
-    """Block SIGINT in this thread while the block runs; processes that are started there never get it."""
+    """Block SIGINT in this thread while the block runs. Processes that start in the block never get it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -54,7 +54,7 @@ def _handled(handler: Handler) -> Iterator[None]:
 
 
 def _install(handler: Handler | signal.Handlers) -> None:
-    """Install a handler of both signals, except of one that the process was started to ignore."""
+    """Install a handler of both signals. A signal that the process ignored from its start stays ignored."""
     if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
         for number in _WORDS:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):

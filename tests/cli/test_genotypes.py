@@ -104,7 +104,7 @@ def test_options_are_compared_too(capsys: pytest.CaptureFixture[str], tmp_path: 
 def test_a_bundled_name_is_checked_and_need_not_be_fetched(capsys: pytest.CaptureFixture[str]) -> None:
     assert "darts-v2: sigmoid0-relu1" in said(capsys, "validate", "darts-v2")
     assert main(["genotypes", "get", "darts-v2"]) == 2
-    assert "darts-v2 is bundled; show it with: flair-nas genotypes show" in capsys.readouterr().err
+    assert "bundled genotypes need no fetching: flair-nas genotypes list" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from pathlib import Path
@@ -113,7 +112,7 @@ def test_when_both_are_damaged_both_are_named(tmp_path: Path) -> None:
     for path in (checkpoints.newest, checkpoints.previous):
         cut(path, 700)
         before[path] = path.read_bytes()
-    with pytest.raises(FlairNasError, match="To start over, delete its folder") as caught:
+    with pytest.raises(FlairNasError, match=f"To start over, delete {tmp_path}") as caught:
         checkpoints.load()
     assert all(str(path) in str(caught.value) and path.read_bytes() == before[path] for path in before)
     checkpoints.previous.unlink()
@@ -150,7 +149,7 @@ def dying(function):
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*arguments, **named)
     return call
-for name in ("open", "link", "replace", "unlink", "fsync"):
+for name in ("open", "replace", "unlink", "fsync"):
     setattr(os, name, dying(getattr(os, name)))
 torch.save = dying(torch.save)
 begun = Path(sys.argv[1])
@@ -183,7 +182,7 @@ def test_a_kill_at_any_moment_of_saving_leaves_a_good_one(tmp_path: Path) -> Non
         found.append((number_in(folder), read_checkpoint(previous)["number"]))
         Checkpoints(folder).save(state_of(4))  # and the run goes on
         assert [read_checkpoint(path)["number"] for path in (newest, previous)] == [4, found[-1][0]]
-    assert found == sorted(found) and len(found) > 8
+    assert found == sorted(found) and len(found) > 6
     assert set(found) == {(2, 1), (2, 2), (3, 2)}
 
 
@@ -204,13 +203,3 @@ def test_a_full_disk_leaves_both_as_they_were(tmp_path: Path) -> None:
     assert f"{tmp_path / 'checkpoint.pt'} no room to write this file" in out, errors
     assert names_in(tmp_path) == ["checkpoint-previous.pt", "checkpoint.pt"]
     assert [read_checkpoint(tmp_path / name)["number"] for name in names_in(tmp_path)] == [1, 2]
-
-
-def test_a_disk_without_hard_links_serves_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unsupported(*_: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", unsupported)
-    for number in (1, 2, 3):
-        Checkpoints(tmp_path).save(state_of(number))
-    assert [read_checkpoint(tmp_path / name)["number"] for name in names_in(tmp_path)] == [2, 3]

@@ -277,7 +277,7 @@ def test_the_parts_of_a_run_have_folders_histories_and_figures_of_their_own(tmp_
             written = part.finish({"epochs": 1, "name": name})
     assert names_in(tmp_path) == ["a", "b", "config.yaml", "metrics.json"]
     assert names_in(tmp_path / "a") == ["checkpoint.pt", "history.jsonl", "metrics.json"]
-    assert Run(tmp_path, Walk()).part("b").figures("name") == written == {"epochs": 1, "name": "b", **signed(written)}
+    assert Run(tmp_path, Walk()).part("b").figures() == written == {"epochs": 1, "name": "b", **signed(written)}
 
 
 def test_figures_are_those_of_the_last_epoch(tmp_path: Path) -> None:
@@ -286,15 +286,15 @@ def test_figures_are_those_of_the_last_epoch(tmp_path: Path) -> None:
     epoch(run, 1)
     written = run.finish({"epochs": 1, "score": 7})
     assert written == {"epochs": 1, "score": 7, **signed(written)}
-    assert run.figures("score") == written and run.figures("loss") is None
+    assert run.figures() == written
     epoch(run, 2)  # the model may be another now
-    assert run.figures("score") is None
+    assert run.figures() is None
     for damage in ('{"epochs": 2', "[]", '{"score": 7}', "2"):
         (tmp_path / "metrics.json").write_text(damage)
         assert run.figures() is None
     written = run.finish({"epochs": 2, "score": 8})
     (tmp_path / "history.jsonl").unlink()  # somebody keeps the figures alone
-    assert run.figures("score") == written
+    assert run.figures() == written
 
 
 @pytest.mark.parametrize("ending", ["metrics.json", "a second epoch"])
@@ -331,7 +331,7 @@ def test_figures_that_have_changed_are_none(tmp_path: Path) -> None:
     with open_run(tmp_path, Walk()) as run:
         run.accept()
         written = run.finish({"epochs": 2, "loss": 1.25, "words": "ü"})
-        assert run.figures("loss") == written and written["loss"] == 1.25
+        assert run.figures() == written and written["loss"] == 1.25
         path = tmp_path / "metrics.json"
         whole = path.read_text()
         for damaged in (whole.replace("1.25", "1.35"), whole.replace("loss", "losz"), whole.replace("2", "3", 1)):

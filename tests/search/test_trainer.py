@@ -462,7 +462,7 @@ def test_a_checkpoint_of_another_run(kind: str, finished: Path, text: Path, tmp_
     other = finished if kind == "another search" else Path(__file__).parents[1] / "saved" / kind
     shutil.copy(other / "checkpoint.pt", out)
     with pytest.raises(
-        FlairNasError, match=r"run/checkpoint\.pt: .* may be of another run .*To start over, delete its folder"
+        FlairNasError, match=r"run/checkpoint\.pt: .* may be of another run .*To start over, delete .*run"
     ):
         run(text, out, epochs=2)
 

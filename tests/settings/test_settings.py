@@ -201,8 +201,7 @@ def test_presets_are_those_in_the_folder_of_their_kind(presets: Path) -> None:
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.set_defaults(action=parser)
-    add_run_flags(parser, "soup", "folder where it is kept")
-    add_setting_flags(parser, Soup)
+    add_run_flags(parser, Soup, "soup", "folder where it is kept")
     return parser.parse_args(arguments)
 
 
