@@ -116,7 +116,7 @@ def train_character_models(
 
 def _read_finished(run: Run[CharacterModelConfig], corpus: TextCorpus) -> dict[str, Any] | None:
     """Return the figures of a direction that has nothing left to do, or None."""
-    figures = run.figures()
+    figures = run.figures("dev_bits")
     if not (figures and run.is_finished(figures["epochs"]) and figures["fingerprint"] == corpus.fingerprint):
         return None
     if not is_whole(run.folder / PICKLE):

@@ -64,6 +64,7 @@ def add_parser(verbs: Any) -> None:
     parser = add_action(actions, "draw", draw, EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE", help="or all: draw the bundled ones as SVG into a folder")
     parser.add_argument("--out", metavar="FILE", required=True, help=f"its suffix is the format: {', '.join(_FORMATS)}")
+    parser.add_argument("--dark", action="store_true", help="PNG: light on dark (SVG follows the reader's system)")
 
     parser = add_action(actions, "compare", compare, EXAMPLES)
     parser.add_argument("genotypes", nargs="+", metavar="GENOTYPE", help="two of them")
@@ -176,20 +177,20 @@ def draw(arguments: argparse.Namespace) -> int:
     if arguments.genotype == "all":
         out.mkdir(parents=True, exist_ok=True)
         for name in bundled_names():
-            _write(load_genotype(name), out / f"{name}.svg")
+            _write(load_genotype(name), out / f"{name}.svg", arguments.dark)
         print(f"{len(bundled_names())} pictures: {out}")
         return 0
-    _write(_load(arguments.genotype), out)
+    _write(_load(arguments.genotype), out, arguments.dark)
     print(f"picture: {out}")
     return 0
 
 
-def _write(genotype: Genotype, path: Path) -> None:
+def _write(genotype: Genotype, path: Path, dark: bool) -> None:
     """Write a picture in the format of its suffix."""
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in _FORMATS:
         raise FlairNasError(f"--out {brief(str(path))} must end in one of .{', .'.join(_FORMATS)}")
-    picture = _FORMATS[suffix](genotype)
+    picture = to_png(genotype, dark=True) if suffix == "png" and dark else _FORMATS[suffix](genotype)
     with whole_file(path) as temporary:
         temporary.write_bytes(picture if isinstance(picture, bytes) else picture.encode())
 

@@ -383,7 +383,7 @@ class MeanWeights:
 def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[str, Any]:
     """Evaluate the best model and write the figures, unless that is done already; return the figures."""
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
-    before = run.figures()
+    before = run.figures("eval_batch_size", "dev_perplexity", "scored")
     same = before and before["eval_batch_size"] == config.eval_batch_size
     scored = before and set(parts) <= set(before["scored"])
     if before and same and scored and run.is_finished(before["epochs"]):

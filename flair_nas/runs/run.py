@@ -132,11 +132,15 @@ class Run(Generic[Config]):
         write_text(self.folder / "metrics.json", json.dumps(written, indent=2) + "\n")
         return written
 
-    def figures(self) -> Figures | None:
-        """Read the figures that `finish` wrote. Return None if they are missing, damaged or of earlier epochs."""
+    def figures(self, *names: str) -> Figures | None:
+        """Read the figures that `finish` wrote. Return None if they are missing, damaged or of earlier epochs.
+
+        Figures without one of these names are those of an earlier version, and missing, too.
+        """
         try:
             figures = read_figures(self.folder / "metrics.json")
-            return figures if figures["epochs"] == self._count_epochs(figures["epochs"]) else None
+            is_present = figures["epochs"] == self._count_epochs(figures["epochs"])
+            return figures if is_present and figures.keys() >= {*names} else None
         except (OSError, ValueError):
             return None
 

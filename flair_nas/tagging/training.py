@@ -168,7 +168,7 @@ def _extend_settings(run: Run[TaggerConfig]) -> TaggerConfig:
     parts = {seed: run.part(f"seed-{seed}") for seed in seeds}
     trained = [seed for seed, part in parts.items() if (part.folder / "metrics.json").exists()]
     seeds = [seed for seed in seeds if seed in trained or seed in config.seeds]
-    figures = [parts[seed].figures() for seed in seeds]
+    figures = [parts[seed].figures("learning_rate_exhausted") for seed in seeds]
     is_finished = all(row and (row["learning_rate_exhausted"] or row["epochs"] >= before.epochs) for row in figures)
     min_epochs = before.epochs if is_finished else 0
     epochs = max([config.epochs, min_epochs, *(row["epochs"] for row in figures if row)])
@@ -239,7 +239,7 @@ def _read_result(
     run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str]
 ) -> dict[str, Any] | None:
     """Return the result of a seed that is done, or None if it is not, or if more epochs or parts are asked for."""
-    result = run.figures()
+    result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted", "scored")
     if result is None or result["seed"] != seed:  # the checkpoint restores damaged figures
         return None
     if not set(parts) <= set(result["scored"]):
