@@ -89,7 +89,8 @@ def train_taggers(
 
     Example:
         >>> from flair_nas import TaggerConfig, train_taggers
-        >>> config = TaggerConfig(corpus="demo", embeddings=["one-hot"], hidden_size=16, batch_size=64, epochs=1, device="cpu")
+        >>> sizes = {"hidden_size": 16, "batch_size": 64, "epochs": 1}
+        >>> config = TaggerConfig(corpus="demo", embeddings=["one-hot"], device="cpu", **sizes)
         >>> metrics = train_taggers(config, "runs/first", progress=False)
         >>> metrics["seeds"][0]["epochs"]
         1
