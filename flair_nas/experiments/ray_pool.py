@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster, with the outcomes of `LocalPool`. Ray is an extra, and is imported when a pool is made."""
+"""Jobs on a Ray cluster. Ray is an extra; it is imported when a pool is made."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from flair_nas.experiments.jobs import TRIES, Job, Outcome, Pool, ProcessDiedErr
 
 
 class RayPool(Pool):
-    """Processes of a Ray cluster. Ray replaces one that dies, and begins its job again.
+    """Processes of a Ray cluster. If one dies, Ray begins its job again in another.
 
     All machines must have flair-nas installed and see the run folder under the same path.
 
     Args:
-        workers: number of jobs at a time, at most; None for the number of the cluster's processors, or GPUs.
+        workers: maximum number of jobs at a time; None for one on each processor of the cluster, or each GPU.
         address: address of a cluster, such as ``auto``; None starts one on this machine that ends with the pool.
         gpu: give each job a GPU, if the cluster has any.
 

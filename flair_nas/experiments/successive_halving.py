@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of successive halving: after each rung the better candidates go on from where they are."""
+    """A rule of successive halving: after each rung, the better candidates go on."""
 
     first: float  # epochs of the first rung, as a fraction of all
-    keep: float  # fraction of a rung's candidates that go on; its epochs divided by it are those of the next rung
+    keep: float  # fraction of candidates that go on; epochs of a rung divided by it are those of the next
 
     def rungs(self, epochs: int) -> list[int]:
         """Return the epochs after which candidates are compared; the last entry is `epochs`."""
@@ -31,7 +31,7 @@ class Rule:
         return counts
 
     def cost(self, candidates: int, epochs: int) -> int:
-        """Return the epochs that all candidates train, together."""
+        """Return the sum of the epochs of all candidates."""
         rungs = self.rungs(epochs)
         lengths = [after - before for before, after in zip([0, *rungs], rungs)]
         return sum(count * length for count, length in zip(self.counts(candidates, rungs), lengths))
