@@ -1,4 +1,4 @@
-"""The limit `at_most_seconds`: layers are timed beside an LSTM, and slower ones are not compared."""
+"""The limit `at_most_seconds`: layers are timed beside an LSTM, and slower ones are left out."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from flair_nas.select.runs import Runs
 
 log = logging.getLogger("flair_nas")
 
-_STEPS = "steps"  # of the ledger
+_STEPS = "steps"  # key in the ledger
 
 
 def apply_limit(runs: Runs, warn: Callable[[str], None]) -> Runs:
-    """Return the runs without layers, and sizes of random cells, that are slower than `at_most_seconds`.
+    """Return runs without the layers, and the sizes of random cells, that exceed `at_most_seconds`.
 
     Args:
         runs: the runs of a selection.
-        warn: takes a sentence on what is left out.
+        warn: function that takes a sentence on layers left out.
 
     Raises:
-        FlairNasError: all are slower.
+        FlairNasError: all layers exceed it.
     """
     config, limit = runs.config, runs.config.at_most_seconds
     if limit is None:
@@ -55,7 +55,7 @@ def apply_limit(runs: Runs, warn: Callable[[str], None]) -> Runs:
 
 
 def drop_slow(runs: Runs, layers: Sequence[Layer], warn: Callable[[str], None]) -> list[Layer]:
-    """Return the layers that meet `at_most_seconds`, with the baseline and the LSTM in any case; warn of the others."""
+    """Return the layers that meet `at_most_seconds`, the baseline and the LSTM; warn of the others."""
     config, limit = runs.config, runs.config.at_most_seconds
     if limit is None:
         return list(layers)
@@ -72,7 +72,7 @@ def drop_slow(runs: Runs, layers: Sequence[Layer], warn: Callable[[str], None]) 
 
 
 def _time_layers(runs: Runs, layers: Sequence[Layer]) -> list[float | None]:
-    """Return the time of each layer's step, relative to an LSTM; None if it is faulty. Each layer is timed once."""
+    """Return the time of each layer's step, relative to an LSTM; None if it is faulty. Time each layer once."""
     config = runs.config
     keys = [f"{identity(layer.rnn)} {layer.hidden_size} {config.one()['device']}" for layer in layers]
     known: dict[str, float | None] = dict(runs.ledger.runs.get(_STEPS, {}).get("ratios", {}))

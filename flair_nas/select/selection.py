@@ -45,16 +45,16 @@ log = logging.getLogger("flair_nas")
 
 @dataclass(frozen=True)
 class Selection:
-    """The result of a selection."""
+    """Result of a selection."""
 
-    answer: Answer  # the better layer, its lead, and how sure that is
+    answer: Answer  # the better layer, and its lead with a probability
     report: str  # answer and all figures, as Markdown
     out: Path  # folder of the selection
-    config: SelectSettings  # settings, without what the budget had no time for
+    config: SelectSettings  # settings, as reduced to the budget
 
     @property
     def recommended(self) -> Candidate:
-        """Candidate to use, whose model is saved: the baseline, unless another one is surely better."""
+        """Candidate to use, whose model is saved: the baseline, unless another is surely better."""
         return recommend(self.answer, self.config)
 
 
@@ -95,7 +95,7 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
 
 
 def estimate_selection(config: SelectSettings, out: str | Path | None = None) -> list[str]:
-    """Return within seconds, in words, what `select_layer` would compare; nothing is trained or written.
+    """Return sentences on what `select_layer` would compare, within seconds; train and write nothing.
 
     Args:
         config: the settings.
@@ -137,7 +137,7 @@ def _join(names: Sequence[str], limit: int = 12) -> str:
 
 
 def _read(study: Study, progress: bool) -> Any:
-    """Return the data, with embeddings ready where they can be."""
+    """Return the data; compute frozen embeddings."""
     work = study.config.task.work
     data = work.read(study.config.one())
     study.ledger.check(work.fingerprint(data))
@@ -150,7 +150,7 @@ def _read(study: Study, progress: bool) -> Any:
 
 
 def _make_layers(study: Study, data: Any) -> list[Layer]:
-    """Return the layers that are named, searched on the same data, and matched in size."""
+    """Return the layers that are named, searched on the same data, or matched in size."""
     runs, config, folder = study.runs, study.config, study.runs.folder.parent / "searches"
     layers, jobs = named_layers(config, study.choose_usual()), []
     for name, method in runs.searches_to_do().items():
@@ -159,17 +159,17 @@ def _make_layers(study: Study, data: Any) -> list[Layer]:
     if jobs:
         log.info("%d cells are searched on this %s", len(jobs), config.task.data)
     for outcome in runs.pool.run(jobs):
-        study.ledger.note(outcome)  # also of a search that failed; the rest goes on
+        study.ledger.note(outcome)  # if a search fails, the rest goes on
     layers += runs.searched()
     if config.match:
         matched = matched_lstm(config, config.task.work.counter(data), [*layers, *random_layers(config, 1)])
-        # larger layers than before want another one; those that were trained stay
+        # a larger layer than before needs another LSTM; those that were trained stay
         layers += dict.fromkeys([*runs.matched(), *([matched] if matched else [])])
     return drop_slow(runs, layers, study.warn)
 
 
 def _select(study: Study, layers: list[Layer]) -> Selection:
-    """Train and choose, write the report, and copy the recommended model of its best seed."""
+    """Train and choose; write the report, and copy the model of the recommended layer from its best seed."""
     runs, config, out = study.runs, study.config, study.runs.folder.parent
     cells = random_layers(config, study.count_random(layers))
     if (config.random or 0) * (1 + bool(config.gates)) > len(cells):
