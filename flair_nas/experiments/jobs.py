@@ -6,7 +6,7 @@ import concurrent.futures
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -57,6 +57,7 @@ class Pool(AbstractContextManager["Pool"]):
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self.at_work: dict[Future[Any], Any] = {}  # handle of each job at work
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -91,8 +92,7 @@ class Pool(AbstractContextManager["Pool"]):
                     died = ProcessDiedError(f"its process has died {TRIES} times; is there memory enough?")
                     yield outcome or Outcome(job, None, died)
         finally:
-            for future in running:
-                self._end(future)
+            self._end(running)
 
     def _has_room(self, job: Job) -> bool:
         """Return True if there is memory for one more job."""
@@ -106,10 +106,16 @@ class Pool(AbstractContextManager["Pool"]):
     def _finish(self, job: Job, future: Future[Any]) -> Outcome | None:
         """Return the outcome of a job that has ended, or None if its process has died."""
 
-    @abstractmethod
-    def _end(self, future: Future[Any]) -> None:
-        """End a job that is at work; do nothing if it has ended."""
+    def _end(self, futures: Iterable[Future[Any]]) -> None:
+        """End those of some jobs that are at work."""
+        for future in list(futures):
+            if future in self.at_work:
+                self._kill(self.at_work.pop(future))
 
     @abstractmethod
+    def _kill(self, handle: Any) -> None:
+        """End a job that is at work."""
+
     def close(self) -> None:
         """End all processes, those at work at once."""
+        self._end(self.at_work)

@@ -47,8 +47,7 @@ class LocalPool(Pool):
 
     def close(self) -> None:
         """End all processes, those at work at once."""
-        for future in list(self.at_work):
-            self._end(future)
+        super().close()
         for worker in self.free:
             worker.executor.shutdown()
 
@@ -83,10 +82,8 @@ class LocalPool(Pool):
             raise FlairNasError(f"this script starts processes, and each of them imports it; {guard}")
         return None
 
-    def _end(self, future: Future[Any]) -> None:
-        if future not in self.at_work:  # the pool was closed before
-            return
-        _, worker = self.at_work.pop(future)
+    def _kill(self, handle: tuple[Job, _Worker]) -> None:
+        _, worker = handle
         if worker.process is not None:
             worker.process.kill()
         worker.executor.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""The pruner: successive halving (Jamieson and Talwalkar, 2016), with its cost in epochs."""
+"""The pruner: successive halving (Jamieson and Talwalkar, 2016)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,6 @@ class Rule:
         while len(counts) < len(rungs):
             counts.append(max(1, math.ceil(counts[-1] * self.keep)))
         return counts
-
-    def cost(self, candidates: int, epochs: int) -> int:
-        """Return the sum of the epochs of all candidates."""
-        rungs = self.rungs(epochs)
-        lengths = [after - before for before, after in zip([0, *rungs], rungs)]
-        return sum(count * length for count, length in zip(self.counts(candidates, rungs), lengths))
 
 
 def survivors(costs: Mapping[str, float], count: int, protected: Collection[str] = ()) -> list[str]:

@@ -182,6 +182,7 @@ def prepare(settings: Settings, data: Any, progress: bool) -> None:
 
 def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
     """Train a tagger; see `TaskModule`."""
+    from flair_nas.tagging.data.corpora import is_token_level, sentences_of
     from flair_nas.tagging.training import train_taggers  # here, as it loads Flair
 
     config = TaggerConfig(**settings)
@@ -195,18 +196,14 @@ def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
             "parameters": trained["rnn_parameters"],
             "peak_memory_mb": trained["peak_memory_mb"],
         }
-        return figures | _scores(data, place, trained["test_f1"]) if score else figures
+        if not score:
+            return figures
+        test = trained["test_f1"]
+        spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)
+        counts = count_file(place / ("dev.txt" if test is None else "test.txt"), spans)
+        return figures | {"test": test, "counts": pack_counts(counts)}
 
     return train_timed(train_and_score, place, "dev_f1")
-
-
-def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
-    """Return the score of a run's predictions."""
-    from flair_nas.tagging.data.corpora import is_token_level, sentences_of
-
-    spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)
-    counts = count_file(place / ("dev.txt" if test is None else "test.txt"), spans)
-    return {"test": test, "counts": pack_counts(counts)}
 
 
 def place(model: Path, folder: Path) -> None:

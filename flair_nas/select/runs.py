@@ -152,8 +152,12 @@ class Runs:
         named = self.named(usual)
         good = [candidate for candidate in named if not self.has_failed(candidate)]
         load = self.workload(good, self.pace(good) or self.estimated_pace(named))
-        pending = len(self.searches_to_do()) + (self.config.match and not self.matched())
-        return load._replace(candidates=len(good) + pending * len(self.config.rates))
+        return load._replace(candidates=len(good) + self.num_pending * len(self.config.rates))
+
+    @property
+    def num_pending(self) -> int:
+        """Number of layers still to be searched or matched."""
+        return len(self.searches_to_do()) + (self.config.match and not self.matched())
 
     # --- state ---
 

@@ -115,7 +115,6 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
         study.fit_settings()
         usual, runs, config = study.choose_usual(), study.runs, study.config
         names = dict.fromkeys(c.layer.name for c in runs.named(usual) if not runs.has_failed(c))
-        pending = len(runs.searches_to_do()) + (config.match and not runs.matched())
         rates = ", ".join(f"{config.learning_rate * rate:g}" for rate in config.rates)
         epoch, embedding = runs.named_workload().pace.epoch, runs.embedding_seconds
         return [
@@ -123,7 +122,7 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
             *study.cautions,
             f"compared within {config.budget}: {_join(list(names))}"
             + ", and as many random cells as there is time for" * (config.random is None)
-            + f", and {pending} more, searched or of equal size" * (pending > 0)
+            + f", and {runs.num_pending} more, searched or of equal size" * (runs.num_pending > 0)
             + f"; learning rates {rates}; {config.epochs} epochs",
         ]
 

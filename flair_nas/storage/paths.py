@@ -98,13 +98,11 @@ def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1,
             broken.append((number, bad[0]))
             places += len(bad)
     start, byte = broken[0]
-    others = listed([f"{number}" for number, _ in broken[1:]], 5)
-    also = f", nor is line {others}" if len(broken) == 2 else f", nor are lines {others} ({len(broken):,} in all)"
-    fault = f"{source}:{start}: not UTF-8 (byte 0x{byte:02x}){also if others else ''}"
+    numbers = listed([f"{number}" for number, _ in broken], 5)
+    fault = f"{source}:{start}: not UTF-8 (byte 0x{byte:02x}), broken lines: {numbers}"
     if places >= _MANY_BROKEN and not knows_valid:
         return f"{fault}; convert it from its encoding, for example with: {_iconv('-f LATIN1', source)}"
-    where = "; correct them" if others else ", and no other line is broken; correct it"
-    return f"{fault}{where}, or leave out the broken bytes with: {_iconv('-c -f UTF-8', source)}"
+    return f"{fault}; correct them, or leave out the broken bytes with: {_iconv('-c -f UTF-8', source)}"
 
 
 def _is_broken(character: str) -> bool:
