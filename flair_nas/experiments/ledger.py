@@ -35,7 +35,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.plan: dict[str, Any] = {}  # decisions by measured time, which stay with the same budget
+        self.plan: dict[str, Any] = {}  # decisions by measured time, kept while the budget stays
         self.runs: dict[str, Run] = {}  # by name
         self.data = ""  # fingerprint of the data that runs are trained on
         self._earlier = 0.0  # seconds of earlier calls

@@ -99,9 +99,8 @@ class _Worker:
 
     def __init__(self, threads: int, gpu: str | None) -> None:
         self.gpu = gpu
-        self.environment = {"OMP_NUM_THREADS": str(threads)}  # read when torch is loaded
-        if gpu is not None:
-            self.environment["CUDA_VISIBLE_DEVICES"] = gpu
+        visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        self.environment = {"OMP_NUM_THREADS": str(threads), **visible}  # read when torch is loaded
         context = multiprocessing.get_context("spawn")
         self.executor = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(threads,))
         self.process: multiprocessing.process.BaseProcess | None = None
@@ -153,7 +152,7 @@ def _begin(threads: int) -> None:
     """Prepare a process for its jobs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    tqdm.set_lock(threading.RLock())  # its own is a semaphore, too, which Python misses after a process was killed
+    tqdm.set_lock(threading.RLock())  # not its semaphore: Python misses one after a kill
     logging.disable(logging.WARNING)  # the main process has logged the rest
     import torch
 

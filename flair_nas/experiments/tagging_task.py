@@ -55,7 +55,7 @@ def fingerprint(data: Any) -> str:
 
 
 def seeded(seed: int) -> dict[str, Any]:
-    """Return the settings of a seed, by which all runs read frozen embeddings from one file."""
+    """Return the settings of a seed; all runs read frozen embeddings from one file."""
     return {"seeds": [seed], "storage": "disk"}
 
 
@@ -63,21 +63,21 @@ def counter(data: Any) -> Callable[[Settings], int]:
     """Return a function that counts the weights of a run's layer, in both directions."""
     from flair_nas.tagging.data.embeddings import build_embeddings
 
-    lengths: dict[tuple[str, ...], int] = {}  # of a word's vector, by embeddings
+    @functools.cache
+    def vector_length(*names: str) -> int:
+        return int(build_embeddings([*names], data.corpus).embedding_length)
 
     def count(settings: Settings) -> int:
         config = TaggerConfig(**settings)
-        key = tuple(config.embeddings)
-        if key not in lengths:
-            lengths[key] = build_embeddings(config.embeddings, data.corpus).embedding_length
         with torch.device("meta"):
-            return sum(weight.numel() for weight in _layer(config, config.input_size(lengths[key])).parameters())
+            layer = _layer(config, config.input_size(vector_length(*config.embeddings)))
+        return sum(weight.numel() for weight in layer.parameters())
 
     return count
 
 
 def _layer(config: TaggerConfig, width: int) -> nn.Module:
-    """Return the layer of a run, for word vectors of a width."""
+    """Return the layer of a run for word vectors of a width."""
     sizes: dict[str, Any] = {"hidden_size": config.hidden_size, "num_layers": config.layers, "bidirectional": True}
     if config.rnn.upper() in FLAIR_LAYERS:
         layer: nn.Module = getattr(nn, config.rnn.upper())(width, **sizes)
@@ -217,7 +217,7 @@ def place(model: Path, folder: Path) -> None:
 def search(settings: Settings, folder: str) -> dict[str, Any]:
     """Search a cell on a corpus; embeddings come from the file that all runs share."""
     from flair_nas.search.flair_config import TaggingSearchConfig
-    from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair, which then may be told to be quiet
+    from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair before the search
     from flair_nas.search.trainer import search_genotype
 
     config = make_settings(TaggingSearchConfig, {**settings, "storage": "disk"})

@@ -38,7 +38,7 @@ class TaskModule(Protocol):
         """Return the fingerprint of the data's content."""
 
     def seeded(self, seed: int) -> dict[str, Any]:
-        """Return the settings by which a run takes a seed."""
+        """Return the settings of a seed."""
 
     def counter(self, data: Any) -> Callable[[Settings], int]:
         """Return a function that counts the weights of a run's layer, or of its model if that learns embeddings."""
@@ -96,7 +96,7 @@ class Task:
     score: str  # function of `flair_nas.experiments.counts` that computes the metric
     rule: Rule  # rule of successive halving, chosen on learning curves (docs/results.md)
     dev: str  # name of the part that layers are compared on
-    model: str  # name of what is trained
+    model: str  # name of a trained model
 
     @property
     def work(self) -> TaskModule:

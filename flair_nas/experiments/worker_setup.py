@@ -47,7 +47,7 @@ def train_timed(train: Callable[[], dict[str, Any]], folder: Path, metric: str) 
 def train_step(
     module: torch.nn.Module, loss: Callable[[], torch.Tensor], device: torch.device, precision: str
 ) -> Callable[[], None]:
-    """Return a training step that takes the usual time but changes no weight, so that each is like the first."""
+    """Return a training step that takes the usual time but changes no weight, so all steps are alike."""
     import torch
 
     from flair_nas.runs.device import autocast
@@ -78,7 +78,7 @@ def time_ratio(step: Callable[[], object], other: Callable[[], object]) -> float
 
     The two are timed in turn, as other work then slows both alike.
     """
-    for first in (step, other):  # which allocates memory and loads kernels
+    for first in (step, other):  # the first call allocates memory and loads kernels
         first()
     ratios = (timeit.timeit(step, number=1) / timeit.timeit(other, number=1) for _ in range(_ROUNDS))
     return statistics.median(ratios)

@@ -111,7 +111,7 @@ def _fetch(url: str) -> bytes:
         hint = "check the address and the network, or try again later"
         if isinstance(error, requests.exceptions.SSLError):
             hint = "if you trust the server, name its certificate in REQUESTS_CA_BUNDLE"
-        reason = shown(getattr(next(iter(error.args), None), "reason", error))  # what a connection pool has wrapped
+        reason = shown(getattr(next(iter(error.args), None), "reason", error))  # a connection pool wraps it
         raise FlairNasError(f"{url}: cannot be fetched ({reason}); {hint}") from None
     return content
 

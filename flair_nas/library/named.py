@@ -27,9 +27,8 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     """Return a genotype by its name, file, address or written form.
 
     Args:
-        source: a bundled name such as ``i-darts-ptb``, a file of any written form, the run folder of a search, a
-            one-line genotype, an address (``https://...`` or ``hf://owner/name``, see
-            `flair_nas.library.downloads.download`), or a `Genotype`, which is returned as it is.
+        source: a bundled name such as ``i-darts-ptb``, a file, the run folder of a search, a one-line genotype, or a
+            `Genotype`, which stays as it is. For addresses see `flair_nas.library.downloads.download`.
 
     Raises:
         GenotypeError: the source is unknown (the error has close matches), or its genotype is faulty.

@@ -35,8 +35,12 @@ def apply_limit(runs: Runs, warn: Callable[[str], None]) -> Runs:
     always = [identity(rnn) for rnn in (config.rnn, "lstm")]
     names = [name for name in config.candidates or runs.usual if identity(name) not in always]
     sizes = [] if config.random == 0 else config.nodes
-    cells = [(f"random cells of {n} node{'s' * (n > 1)}", random_genotype(1, nodes=n).one_line()) for n in sizes]
-    layers = [Layer(name, rnn, config.hidden_size) for name, rnn in [*zip(names, names), *cells]]
+    named = {name: Layer(name, name, config.hidden_size) for name in names}
+    cells = {}
+    for size in sizes:
+        title, cell = f"random cells of {size} node{'s' * (size > 1)}", random_genotype(1, nodes=size)
+        cells[size] = Layer(title, cell.one_line(), config.hidden_size)
+    layers = [*named.values(), *cells.values()]
     kept = drop_slow(runs, layers, warn)
     if layers and not kept and not config.searches:
         ratio, fastest = min((ratio or 0.0, layer.name) for ratio, layer in zip(_time_layers(runs, layers), layers))
@@ -44,8 +48,8 @@ def apply_limit(runs: Runs, warn: Callable[[str], None]) -> Runs:
             f"no candidate takes at most {limit:g} times the seconds of an LSTM (fastest: {fastest}, {ratio:.2f} "
             "times); set a larger --at-most-seconds, or name faster --candidates"
         )
-    fast = [name for name in names if name in {layer.rnn for layer in kept}]
-    nodes = [size for size, (name, _) in zip(sizes, cells) if name in {layer.name for layer in kept}]
+    fast = [name for name, layer in named.items() if layer in kept]
+    nodes = [size for size, layer in cells.items() if layer in kept]
     changes: dict[str, Any] = {"match": False} | ({"nodes": nodes} if nodes else {"random": 0})
     if config.match:
         warn("no LSTM of equal size is compared, as it would take longer than the LSTM")

@@ -9,7 +9,7 @@ from flair_nas.select.config import SelectSettings
 
 
 def reductions(config: SelectSettings, min_epochs: int, usual: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield changes of settings, each of which makes a selection smaller; the baseline always stays.
+    """Yield changes of settings that make a selection smaller, step by step; the baseline always stays.
 
     Controls go first, then all usual layers but one, then learning rates and epochs, and named layers last.
     """

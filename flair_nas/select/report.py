@@ -24,7 +24,6 @@ PICTURE = "seconds.svg"
 ALL_CANDIDATES = "## All candidates"
 """Title of the last section of a report."""
 _SURE = 0.95
-_WIDE = 10.0  # points of F1
 
 
 @dataclass(frozen=True)
@@ -164,10 +163,6 @@ def explain_answer(answer: Answer, config: SelectSettings) -> str:
         words.append(f"To settle it, `--resume` once with `{flags}`, which adds seeds.")
     if answer.part != "test":
         words.append(f"There is no test part: these figures are of {answer.part}, which chose, and so too good.")
-    wide = task.higher_is_better and winner.interval[1] - winner.interval[0] > _WIDE
-    if wide or (answer.seeds == 1 and answer.other is None):
-        why = "one seed" if answer.seeds == 1 else "so few seeds and sentences"
-        words.append(f"With {why}, differences of several points are chance.")
     return " ".join(words)
 
 
@@ -180,7 +175,7 @@ def suggest_longer_training(config: SelectSettings) -> str:
 
 
 def suggest_flags(answer: Answer, config: SelectSettings) -> str:
-    """Return the flags with which `--resume` may settle an answer, or an empty string if it is settled."""
+    """Return the flags for `--resume` that may settle an answer, or an empty string if it is settled."""
     if answer.probability is None or answer.found_nothing:
         return ""
     if answer.seeds > 1 and (is_baseline(answer.winner.candidate.layer, config) or answer.is_sure):

@@ -205,8 +205,6 @@ class Runs:
 
     def begun_usual(self) -> list[str]:
         """Return the usual layers that were begun with an earlier budget; these stay."""
-        if not self.ledger.runs:
-            return []
         candidates = make_candidates(self.config, named_layers(self.config, self.usual))
         begun = {identity(c.layer.rnn) for c in candidates if self._is_begun(c)}
         return [name for name in self.usual if identity(name) in begun]

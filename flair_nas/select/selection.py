@@ -68,14 +68,14 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
         progress: draw a progress bar while words are embedded.
 
     Raises:
-        FlairNasError: settings, corpus or folder cannot be used; the budget is too small for two layers with one
-            learning rate and the epochs of the first rung; or no run worked.
+        FlairNasError: settings, corpus or folder cannot be used. The budget is too small for two layers with the epochs
+            of the first rung. No run worked.
         RunStopped: Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full.
     """
     not_while_imported()
     check_config(config, SelectConfig, TextSelectConfig)
-    for layer in named_layers(config):  # before the corpus is loaded, which takes time
+    for layer in named_layers(config):  # before the corpus is loaded
         warn_of_risks(layer.rnn)
     with (
         open_run(out, config, may_change=config.may_change, quantity="selection", command="flair-nas select") as run,

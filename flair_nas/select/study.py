@@ -74,7 +74,7 @@ class Study:
         self.runs = self._change(changes)
 
     def _choose_changes(self) -> dict[str, Any]:
-        """Return the fewest changes with which the selection fits the budget, if need be without fresh seeds."""
+        """Return the fewest changes that fit the selection into the budget, at worst without fresh seeds."""
         config, judges = self.config, min(MIN_JUDGES, self.config.fresh_seeds)
         begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
         steps = reductions(config, max(begun, self.runs.rungs[0]), self.runs.usual)
@@ -212,7 +212,7 @@ class Study:
         names = " and ".join(candidate.name for candidate in finalists)
         runs.train(make_goals(finalists, seeds, epochs), f"{count_seeds(seeds)} of {names} choose")
         costs = {c: [runs.cost(c, seed, epochs) for seed in seeds] for c in finalists}
-        # a seed with which all have failed does not count
+        # a seed counts only if one worked with it
         valid = [at for at in range(len(seeds)) if not all(math.isinf(row[at]) for row in costs.values())]
         means = {c: statistics.mean(row[at] for at in valid) for c, row in costs.items()}
         best = sorted((c for c in finalists if not math.isinf(means[c])), key=lambda c: means[c])

@@ -6,6 +6,7 @@ import codecs
 import errno
 import itertools
 import os
+import re
 import shlex
 import stat
 import tempfile
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from flair_nas.errors import FlairNasError, brief, listed
 
+_BROKEN = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8, as ``surrogateescape`` decodes it
+_VALID = re.compile("[^\x00-\x7f\udc80-\udcff]")  # a valid character beyond ASCII
 _MANY_BROKEN = 3  # so many broken places, and no valid one beyond ASCII: the text is in another encoding
 
 
@@ -93,9 +96,9 @@ def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1,
         if wide := _wide_encoding(line):
             return f"{source}:{number}: not UTF-8 but {wide}; convert it with: {_iconv(f'-f {wide}', source)}"
         text = line.decode("utf-8", "surrogateescape")
-        knows_valid |= any(character > "\x7f" and not _is_broken(character) for character in text)
-        if bad := [ord(character) - 0xDC00 for character in text if _is_broken(character)]:
-            broken.append((number, bad[0]))
+        knows_valid |= _VALID.search(text) is not None
+        if bad := _BROKEN.findall(text):
+            broken.append((number, ord(bad[0]) - 0xDC00))
             places += len(bad)
     start, byte = broken[0]
     numbers = listed([f"{number}" for number, _ in broken], 5)
@@ -103,11 +106,6 @@ def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1,
     if places >= _MANY_BROKEN and not knows_valid:
         return f"{fault}; convert it from its encoding, for example with: {_iconv('-f LATIN1', source)}"
     return f"{fault}; correct them, or leave out the broken bytes with: {_iconv('-c -f UTF-8', source)}"
-
-
-def _is_broken(character: str) -> bool:
-    """Return True for a byte that is not UTF-8, as ``surrogateescape`` decodes it."""
-    return "\udc80" <= character <= "\udcff"
 
 
 def _wide_encoding(line: bytes) -> str:

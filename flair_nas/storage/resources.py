@@ -15,4 +15,4 @@ def resource_path(*parts: str) -> Path:
     for folder in (package, package.parent):
         if (path := folder.joinpath("resources", *parts)).exists():
             return path
-    raise FileNotFoundError(f"{path}: this bundled resource is missing; reinstall flair-nas")
+    raise FileNotFoundError(f"the bundled resource {path} is missing; reinstall flair-nas")
