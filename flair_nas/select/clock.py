@@ -17,7 +17,7 @@ from flair_nas.select.config import SelectSettings
 MARGIN = 0.85
 """Fraction of the time left to plan with: some runs take longer than measured."""
 OVERTIME = 1.05
-"""Fraction of the budget after which no run may end that judges."""
+"""Fraction of the budget by which the last fresh seed must end."""
 
 
 class Pace(NamedTuple):

@@ -85,7 +85,7 @@ def cached_folder(
                     _put_back(aside, folder)
         return folder, content
     except OSError as error:
-        advice = f"choose a folder on another disk with the environment variable {kind.variable}"
+        advice = f"choose another folder with the environment variable {kind.variable}"
         if error.errno in DISK_FULL:
             message = (
                 f"no room for the {kind.content} (nothing half-written is left); free some disk space, or {advice}"
