@@ -69,8 +69,9 @@ def counter(data: Any) -> Callable[[Settings], int]:
 
     def count(settings: Settings) -> int:
         config = TaggerConfig(**settings)
+        width = config.input_size(vector_length(*config.embeddings))
         with torch.device("meta"):
-            layer = _layer(config, config.input_size(vector_length(*config.embeddings)))
+            layer = _layer(config, width)
         return sum(weight.numel() for weight in layer.parameters())
 
     return count

@@ -35,7 +35,9 @@ def locked_folder(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise FlairNasError(f"cannot write to the folder {folder}: {error.strerror or error}") from None
         except LockHeldError as holder:
-            raise FlairNasError(f"{folder} is in use by {holder}; wait for its end, or choose another folder") from None
+            raise FlairNasError(
+                f"{folder} is in use by {holder}; wait until it ends, or choose another folder"
+            ) from None
         if fault is not None:
             log.warning("%s cannot be locked (%s): let no other process use it", folder, fault.strerror)
         yield
