@@ -28,7 +28,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
 
     Args:
         source: a bundled name such as ``i-darts-ptb``, a file, the run folder of a search, a one-line genotype, or a
-            `Genotype`, which stays as it is. For addresses see `flair_nas.library.downloads.download`.
+            `Genotype`. For addresses see `flair_nas.library.downloads.download`.
 
     Raises:
         GenotypeError: the source is unknown (the error has close matches), or its genotype is faulty.
