@@ -29,7 +29,6 @@ from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.library.layer_spec import advised_learning_rate
-from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.settings.fields import flatten
 
 log = logging.getLogger("flair_nas")
@@ -195,7 +194,7 @@ def _layer_settings(row: Row, column: Column, rnn: str) -> dict[str, Any]:
     """Return the settings of a run, with the learning rate that its layer is stored with if they have none."""
     settings = run_settings(row, column, rnn)
     if column.task == "tagging" and rnn and settings.get("learning_rate") is None:
-        settings["learning_rate"] = advised_learning_rate(rnn, LAYER_NAMES)
+        settings["learning_rate"] = advised_learning_rate(rnn)
     return settings
 
 

@@ -96,9 +96,16 @@ def rules(epochs: int, budget: int, most: int) -> dict[str, tuple[Choose, int]]:
     for first in FIRST:
         for keep in KEEP:
             rule = Rule(first, keep)
-            count = sum(rule.cost(count, epochs) <= budget * epochs for count in range(1, most + 1))
+            count = sum(cost_of_rule(rule, count, epochs) <= budget * epochs for count in range(1, most + 1))
             found[f"halving from {first:g}, keeping {keep:.2f}"] = by_halving(rule, epochs), count
     return found
+
+
+def cost_of_rule(rule: Rule, candidates: int, epochs: int) -> int:
+    """Return the sum of the epochs of all candidates."""
+    rungs = rule.rungs(epochs)
+    lengths = [after - before for before, after in zip([0, *rungs], rungs)]
+    return sum(count * length for count, length in zip(rule.counts(candidates, rungs), lengths))
 
 
 def table() -> str:

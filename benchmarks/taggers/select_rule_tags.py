@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.tables.kept import kept
-from benchmarks.taggers.select_rule import by_halving
+from benchmarks.taggers.select_rule import by_halving, cost_of_rule
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
 
@@ -81,7 +81,7 @@ def worth_of_rule(layers: list[dict[int, dict]], rule: Rule, by: str, budget: in
     draw = np.random.default_rng(1)
     mean = [float(np.mean([run["test"] for run in runs.values()])) for runs in layers]
     last = max(EPOCHS)
-    count = sum(rule.cost(count, last) <= budget * last for count in range(1, len(layers) + 1))
+    count = sum(cost_of_rule(rule, count, last) <= budget * last for count in range(1, len(layers) + 1))
     of_layers = [[np.array(costs(run, by)) for run in runs.values()] for runs in layers]
     choose = by_halving(rule, last)
     total = 0.0

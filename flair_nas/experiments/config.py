@@ -50,7 +50,6 @@ class PoolSettings:
     device: str | None = device_setting()
 
     def pool_problems(self) -> list[str]:
-        """Return the settings that contradict each other, in words."""
-        if self.ray_address is not None and self.engine != "ray":
-            return ["ray_address belongs to engine ray"]
-        return []
+        """Return a sentence for each contradiction."""
+        misplaced = self.ray_address is not None and self.engine != "ray"
+        return ["ray_address belongs to engine ray"] if misplaced else []

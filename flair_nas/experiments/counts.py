@@ -16,16 +16,18 @@ Counts = npt.NDArray[np.number]
 
 
 def count_file(path: Path, spans: bool) -> Counts:
-    """Count right, predicted and gold entities, or tokens without `spans`, of a file of predictions, [sentences, 3]."""
-    counts = []
-    for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
-        rows = [line.rsplit("\t", 2) for line in block.split("\n")]  # token, gold tag, predicted tag
-        gold, predicted = [row[1] for row in rows], [row[2] for row in rows]
-        if spans:
-            both = _entities(gold), _entities(predicted)
-            counts.append([len(both[0] & both[1]), len(both[1]), len(both[0])])
-        else:
-            counts.append([sum(a == b for a, b in zip(gold, predicted)), len(rows), len(rows)])
+    """Count the right, predicted and gold entities of a file of predictions, [sentences, 3].
+
+    Without `spans`, count tokens.
+    """
+    sentences = path.read_text(encoding="utf-8").strip("\n").split("\n\n")
+    # [3, sentences, tokens]: tokens, gold tags, predicted tags
+    _, gold, predicted = zip(*(zip(*(line.rsplit("\t", 2) for line in text.split("\n"))) for text in sentences))
+    if spans:
+        entities = (map(set, Entities(tags, IOB2).entities) for tags in (gold, predicted))
+        counts = [[len(right & found), len(found), len(right)] for right, found in zip(*entities)]
+    else:
+        counts = [[sum(a == b for a, b in zip(*tags)), *map(len, tags)] for tags in zip(gold, predicted)]
     return np.array(counts, dtype=np.int32)
 
 
@@ -40,11 +42,6 @@ def unpack_counts(text: str) -> Counts:
     """Return the counts of a text of `pack_counts`."""
     counts: Counts = np.load(io.BytesIO(zlib.decompress(base64.b64decode(text))), allow_pickle=False)
     return counts
-
-
-def _entities(tags: list[str]) -> set[tuple[int, int, str]]:
-    (entities,) = Entities([tags], IOB2).entities
-    return {(entity.start, entity.end, entity.tag) for entity in entities}
 
 
 def f1(counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:

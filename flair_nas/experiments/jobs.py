@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 TRIES = 2
 """Number of attempts at a job, if its process dies."""
@@ -25,11 +23,11 @@ class Job(NamedTuple):
     name: str
     work: Callable[..., Any]
     arguments: tuple[Any, ...]
-    data: str = ""  # short name; jobs with the same function and data take about as much memory
+    data: str = ""  # short name of the data
 
     @property
     def kind(self) -> tuple[Callable[..., Any], str]:
-        """Function and data, by which the memory of jobs is known."""
+        """Function and data: jobs that agree in both need about as much memory."""
         return self.work, self.data
 
 
@@ -42,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 def run_here(jobs: Sequence[Job]) -> Iterator[Outcome]:
-    """Run jobs in this process, which has loaded already what another would have to load."""
+    """Run jobs in this process, which has already loaded what they need."""
     for job in jobs:
         try:
             yield Outcome(job, job.work(*job.arguments), None)
@@ -51,17 +49,15 @@ def run_here(jobs: Sequence[Job]) -> Iterator[Outcome]:
 
 
 class ProcessDiedError(Exception):
-    """A process that was killed or ran out of memory each time that its job was tried."""
+    """Error of a job whose process was killed or ran out of memory at each try."""
 
 
-class Pool(ABC):
+class Pool(AbstractContextManager["Pool"]):
     """Processes that run at most `workers` jobs at a time: `LocalPool` on this machine, `RayPool` on a cluster."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-
-    def __enter__(self) -> Self:
-        return self
+        self.at_work: dict[Future[Any], Any] = {}  # handle of each job at work
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -69,10 +65,10 @@ class Pool(ABC):
     def run(
         self, jobs: Sequence[Job], may_begin: Callable[[Job], bool] = lambda _: True
     ) -> Generator[Outcome, None, None]:
-        """Run jobs in their order as far as processes are free, and yield the outcome of each.
+        """Run jobs in their order, each once a process is free, and yield their outcomes as they end.
 
-        If the generator is closed before the last outcome, it ends those of its jobs that are at work. `may_begin` is
-        asked before each job begins; after the first False no other job begins.
+        `may_begin` is called before each job; after the first False no other job begins. If the generator is closed
+        early, it ends the jobs at work.
         """
         waiting, running = deque((job, 1) for job in jobs), dict[Future[Any], tuple[Job, int]]()
         try:
@@ -96,8 +92,7 @@ class Pool(ABC):
                     died = ProcessDiedError(f"its process has died {TRIES} times; is there memory enough?")
                     yield outcome or Outcome(job, None, died)
         finally:
-            for future in running:
-                self._end(future)
+            self._end(running)
 
     def _has_room(self, job: Job) -> bool:
         """Return True if there is memory for one more job."""
@@ -111,10 +106,16 @@ class Pool(ABC):
     def _finish(self, job: Job, future: Future[Any]) -> Outcome | None:
         """Return the outcome of a job that has ended, or None if its process has died."""
 
-    @abstractmethod
-    def _end(self, future: Future[Any]) -> None:
-        """End a job that is at work; do nothing if it has ended."""
+    def _end(self, futures: Iterable[Future[Any]]) -> None:
+        """End those of some jobs that are at work."""
+        for future in list(futures):
+            if future in self.at_work:
+                self._kill(self.at_work.pop(future))
 
     @abstractmethod
+    def _kill(self, handle: Any) -> None:
+        """End a job that is at work."""
+
     def close(self) -> None:
         """End all processes, those at work at once."""
+        self._end(self.at_work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Sequence
 
 from flair_nas.errors import FlairNasError
@@ -13,7 +14,9 @@ from flair_nas.nn.layers import LAYER_NAMES
 
 
 def identity(rnn: str) -> str:
-    """Return a text that is equal for equal layers, however their specs are written; it depends on a file's content.
+    """Return a text that is equal for equal layers, however their specs are written.
+
+    A file counts by its content.
 
     Raises:
         FlairNasError: the name is unknown.
@@ -25,23 +28,21 @@ def identity(rnn: str) -> str:
 
 
 def matched_size(count: Callable[[int], int], target: int) -> int:
-    """Return the hidden size whose number of parameters, which `count` gives, is closest to a target."""
-    low, high = 1, 2
-    while count(high) < target:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if count(middle) < target else (low, middle)
-    return min((low, high), key=lambda size: abs(count(size) - target))
+    """Return the hidden size at which `count`, the number of parameters, is closest to a target."""
+    enough = 2
+    while count(enough) < target:
+        enough *= 2
+    size = bisect.bisect_left(range(enough), target, lo=enough // 2, key=count)
+    return min((max(1, size - 1), size), key=lambda size: abs(count(size) - target))
 
 
 def time_layers(task: str, layers: Sequence[Settings], other: Settings) -> list[float | None]:
-    """Return the time of a training step of each layer, divided by that of another one, or None for a faulty layer.
+    """Return the time of a training step of each layer, divided by that of another layer; None if it is faulty.
 
     Args:
         task: name of the task.
         layers: settings of a run with each layer, on the same data.
-        other: settings of a run with the layer that they are compared with.
+        other: settings of a run with the other layer.
     """
     make_step = TASKS[task].work.stepper(other)
     reference = make_step(other)

@@ -23,11 +23,11 @@ _MAX_BYTES = 100_000_000
 
 T = TypeVar("T")
 Run = dict[str, Any]
-"""The JSON data of a run, as `flair_nas.experiments.tasks.TaskModule.train` returns them, or its error."""
+"""JSON data of a run, as `TaskModule.train` returns them, or its error."""
 
 
 class Ledger:
-    """The plan and the runs of a selection, in ``ledger.json``, which need not exist.
+    """Plan and runs of a selection, in ``ledger.json``, which need not exist.
 
     Raises:
         FlairNasError: the file is damaged, or of another version.
@@ -35,7 +35,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.plan: dict[str, Any] = {}  # decisions by measured time, which stay with the same budget
+        self.plan: dict[str, Any] = {}  # decisions by measured time, kept while the budget stays
         self.runs: dict[str, Run] = {}  # by name
         self.data = ""  # fingerprint of the data that runs are trained on
         self._earlier = 0.0  # seconds of earlier calls
@@ -44,29 +44,27 @@ class Ledger:
             return
         try:
             data = json.loads(read_file(path, _MAX_BYTES))
-            kind, version = data["format"], data["version"]
-            if (kind, version) != (_FORMAT, _VERSION):
-                raise ValueError(f"a ledger of {kind}, version {version}; this flair-nas reads version {_VERSION}")
+            if (data["format"], data["version"]) != (_FORMAT, _VERSION):
+                raise ValueError(f"{data['format']}, version {data['version']}, is not {_FORMAT}, version {_VERSION}")
             if data.pop("sha256") != hash_data(data):
                 raise ValueError("it has changed")
             self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
-            self.data = data.get("data", "")
+            self.data = data["data"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
-                f"{path}: this ledger cannot be read ({error}). Restore it, or choose another folder: without it "
-                "the time that is spent is unknown"
+                f"{path}: this ledger cannot be read ({error}). Restore it, or choose another folder"
             ) from None
 
     @property
     def seconds(self) -> float:
-        """Time that was spent in all calls, in seconds."""
+        """Seconds spent in all calls."""
         return self._earlier + (0.0 if self._begun is None else time.perf_counter() - self._begun)
 
     def begin(self, budget: str) -> None:
-        """Start the clock; forget the plan of another budget, and the failures that are tried again.
+        """Start the clock; forget the plan of another budget, and failures to try again.
 
         Raises:
-            FlairNasError: the file is missing beside trainings, so the time that is spent is unknown.
+            FlairNasError: the file is missing beside trainings, so the time spent is unknown.
         """
         trained = self.path.parent / "runs"
         if not self.path.exists() and trained.is_dir() and any(trained.iterdir()):
@@ -81,20 +79,19 @@ class Ledger:
         self.runs = {name: run for name, run in self.runs.items() if not run.get("again")}
 
     def check(self, fingerprint: str) -> None:
-        """Note which data runs are trained on.
+        """Store the fingerprint of the data that runs are trained on.
 
         Raises:
-            FlairNasError: earlier runs were trained on others.
+            FlairNasError: earlier runs were trained on other data.
         """
         if self.data not in ("", fingerprint):
             raise FlairNasError(
-                f"{self.path.parent}: its runs are on other data, or an older version computed their accuracy without "
-                "the words that have no label. Choose another folder, or restore the data"
+                f"{self.path.parent}: its runs are on other data. Choose another folder, or restore the data"
             )
         self.data = fingerprint
 
     def decide(self, name: str, choose: Callable[[], T], part: str | None = None) -> T:
-        """Return a decision of the plan, or of a part of it, which is made first if it is new; `save` keeps it."""
+        """Return a decision of the plan, or of a part of it; `choose` makes a new one. `save` keeps it."""
         decisions = self.plan if part is None else self.plan.setdefault(part, {})
         if name not in decisions:
             decisions[name] = choose()
@@ -102,10 +99,10 @@ class Ledger:
         return decision
 
     def note(self, outcome: Outcome) -> bool:
-        """Write down how a job ended, and save; return True if it worked.
+        """Store the outcome of a job, and save; return True if it worked.
 
         Raises:
-            OSError: the job's own, which is the disk's and thus the same for all jobs.
+            OSError: the job raised it; a fault of the disk is the same for all jobs.
         """
         if isinstance(outcome.error, OSError):
             raise outcome.error

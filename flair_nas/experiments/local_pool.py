@@ -1,4 +1,7 @@
-"""Jobs in processes of this machine. Each has an executor of its own, so that its death leaves the others at work."""
+"""Jobs in processes of this machine.
+
+Each process has its own executor: if one dies, the others go on.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ _IMPORTING = 113  # exit code of a process that repeats its parent's work as it 
 
 
 class LocalPool(Pool):
-    """Processes of this machine. Each is kept for the next job, with what its modules have loaded.
+    """Processes of this machine. Each is kept, with its loaded modules, for the next job.
 
     Args:
-        workers: number of processes, at most; fewer if a further one would not have the memory that it will take.
+        workers: maximum number of processes; a new one starts only if there is memory for its job.
         threads: threads of PyTorch in each process.
-        gpus: GPUs that processes are spread over, by their names in ``CUDA_VISIBLE_DEVICES``; none if jobs choose one.
+        gpus: GPUs for the processes, as ``CUDA_VISIBLE_DEVICES`` names them; if empty, jobs choose a device.
     """
 
     def __init__(self, workers: int, *, threads: int = 1, gpus: Sequence[str] = ()) -> None:
@@ -44,23 +47,21 @@ class LocalPool(Pool):
 
     def close(self) -> None:
         """End all processes, those at work at once."""
-        for future in list(self.at_work):
-            self._end(future)
+        super().close()
         for worker in self.free:
             worker.executor.shutdown()
 
     def _has_room(self, job: Job) -> bool:
         process = self.free[0].pid if self.free else None
-        return self.memory.has_room(
-            job.kind, process, [(job.kind, worker.pid) for job, worker in self.at_work.values()]
-        )
+        others = [(job.kind, worker.pid) for job, worker in self.at_work.values()]
+        return self.memory.has_room(job.kind, process, others)
 
     def _start(self, job: Job) -> Future[Any]:
         while True:
             worker = self.free.pop(0) if self.free else _Worker(self.threads, self._next_gpu())
             try:
                 future = worker.submit(job)
-            except BrokenProcessPool:  # it was free, and the system has ended it for want of memory, or somebody has
+            except BrokenProcessPool:  # it was killed while it had no work
                 log.warning("a process that had no work has died; another one takes its place")
                 worker.executor.shutdown(wait=False)
             else:
@@ -77,24 +78,20 @@ class LocalPool(Pool):
             return Outcome(job, None if error else future.result(), error)
         worker.executor.shutdown()
         if worker.process is not None and worker.process.exitcode == _IMPORTING:
-            raise FlairNasError(
-                "this script starts processes, and each of them imports it; put what it does under the line "
-                'if __name__ == "__main__":'
-            )
+            guard = 'put its code under the line if __name__ == "__main__":'
+            raise FlairNasError(f"this script starts processes, and each of them imports it; {guard}")
         return None
 
-    def _end(self, future: Future[Any]) -> None:
-        if future not in self.at_work:  # the pool was closed before
-            return
-        _, worker = self.at_work.pop(future)
+    def _kill(self, handle: tuple[Job, _Worker]) -> None:
+        _, worker = handle
         if worker.process is not None:
             worker.process.kill()
         worker.executor.shutdown(wait=True, cancel_futures=True)
 
     def _next_gpu(self) -> str | None:
-        """Return the GPU that the fewest processes have, or None if there is none to choose."""
-        workers = [*self.free, *(worker for _, worker in self.at_work.values())]
-        return min(self.gpus, key=[worker.gpu for worker in workers].count, default=None)
+        """Return the GPU with the fewest processes, or None if the pool has no GPUs."""
+        used = [worker.gpu for worker in [*self.free, *(worker for _, worker in self.at_work.values())]]
+        return min(self.gpus, key=used.count, default=None)
 
 
 class _Worker:
@@ -102,23 +99,22 @@ class _Worker:
 
     def __init__(self, threads: int, gpu: str | None) -> None:
         self.gpu = gpu
-        self.environment = {"OMP_NUM_THREADS": str(threads)}  # read when torch is loaded
-        if gpu is not None:
-            self.environment["CUDA_VISIBLE_DEVICES"] = gpu
+        visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        self.environment = {"OMP_NUM_THREADS": str(threads), **visible}  # read when torch is loaded
         context = multiprocessing.get_context("spawn")
         self.executor = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(threads,))
         self.process: multiprocessing.process.BaseProcess | None = None
 
     @property
     def pid(self) -> int:
-        """Number of the process; 0, which none has, before there is one."""
+        """Number of the process; 0 before it starts."""
         return (self.process.pid if self.process else None) or 0
 
     def submit(self, job: Job) -> Future[Any]:
-        """Begin a job, the first one with its process.
+        """Begin a job; the first one starts the process.
 
         Raises:
-            BrokenProcessPool: the process has died since the job before.
+            BrokenProcessPool: the process has died since its last job.
         """
         forget_peak(self.pid)
         with _environment(self.environment), block_interrupt():  # Ctrl-C is for this process
@@ -129,7 +125,7 @@ class _Worker:
 
 @contextlib.contextmanager
 def _environment(changes: dict[str, str]) -> Iterator[None]:
-    """Change the environment for a while, in which a process begins."""
+    """Change the environment while a process starts."""
     before = {name: os.environ[name] for name in changes if name in os.environ}
     os.environ.update(changes)
     try:
@@ -144,9 +140,9 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
 
 
 def not_while_imported() -> None:
-    """End this process if it is a worker that still imports its parent's script, whose work it would repeat.
+    """End this process if it is a worker that still imports its parent's script: it would repeat that script's work.
 
-    The pool then reports that. Functions that make a pool call this first.
+    Functions that make a pool call this first, and the pool reports the error.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
         os._exit(_IMPORTING)
@@ -156,7 +152,7 @@ def _begin(threads: int) -> None:
     """Prepare a process for its jobs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    tqdm.set_lock(threading.RLock())  # its own is a semaphore, too, which Python misses after a process was killed
+    tqdm.set_lock(threading.RLock())  # not its semaphore: Python misses one after a kill
     logging.disable(logging.WARNING)  # the main process has logged the rest
     import torch
 

@@ -1,4 +1,4 @@
-"""Memory of jobs: a job that has just begun is small, and will not stay so."""
+"""Memory of jobs. A job that has just begun will still grow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 
 PLENTY = 4_000_000_000
-"""Bytes that a job is expected to need, at least, while its kind is unknown."""
+"""Minimum bytes expected of a job whose kind is unknown."""
 SETTLED = 30.0
-"""Seconds without growth after which the need of a kind of job is known, though none has ended yet."""
+"""Seconds without growth after which the peak of a kind of job counts as its need."""
 
 _MARGIN = 1.2  # jobs of a kind are not equal
 _GROWTH = 1.05
@@ -24,10 +24,10 @@ Kind = tuple[Callable[..., Any], str]
 
 
 class Memory:
-    """Memory that jobs need. A job counts with the most that one of its kind has taken so far.
+    """Memory that jobs need: the peak of their kind so far.
 
-    That is known once a job has ended or has not grown for a while. Before, a job counts with `PLENTY`, or twice what
-    it has taken if that is more. So nothing waits where memory is plentiful.
+    The peak is known once a job of the kind has ended, or has not grown for a while. Before, a job needs twice its
+    peak, and at least `PLENTY`.
     """
 
     def __init__(self) -> None:
@@ -36,16 +36,19 @@ class Memory:
         self._ended: set[Kind] = set()
 
     def ended(self, kind: Kind, process: int) -> None:
-        """Note that a job has ended in a process that still exists."""
+        """Store the peak of a job that has ended; its process still exists."""
         self._look(kind, process)
         self._ended.add(kind)
 
     def has_room(self, kind: Kind, process: int | None, at_work: Iterable[tuple[Kind, int]]) -> bool:
-        """Return True if a job can begin in a process, or a new one if it is None, beside others that may yet grow."""
-        others = list(at_work)
-        for other, number in others:
+        """Return True if there is memory for a job beside others that may still grow.
+
+        It begins in `process`, or if that is None in a new one.
+        """
+        promised = 0
+        for other, number in at_work:
             self._look(other, number)
-        promised = sum(max(0, self._need(other) - _size(number)) for other, number in others)
+            promised += max(0, self._need(other) - _size(number))
         needed = _MARGIN * self._need(kind) - (0 if process is None else _size(process))
         return bool(psutil.virtual_memory().available - promised > needed)
 

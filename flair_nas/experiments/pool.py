@@ -1,4 +1,4 @@
-"""Choice of the pool that settings describe."""
+"""Pools from settings."""
 
 from __future__ import annotations
 

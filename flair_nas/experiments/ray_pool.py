@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster, with the outcomes of `LocalPool`. Ray is an extra, and is imported when a pool is made."""
+"""Jobs on a Ray cluster. Ray is an extra; it is imported when a pool is made."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from flair_nas.experiments.jobs import TRIES, Job, Outcome, Pool, ProcessDiedErr
 
 
 class RayPool(Pool):
-    """Processes of a Ray cluster. Ray replaces one that dies, and begins its job again.
+    """Processes of a Ray cluster. If one dies, Ray begins its job again in another.
 
     All machines must have flair-nas installed and see the run folder under the same path.
 
     Args:
-        workers: number of jobs at a time, at most; None for the number of the cluster's processors, or GPUs.
+        workers: maximum number of jobs at a time; None for one on each processor of the cluster, or each GPU.
         address: address of a cluster, such as ``auto``; None starts one on this machine that ends with the pool.
         gpu: give each job a GPU, if the cluster has any.
 
@@ -42,12 +42,10 @@ class RayPool(Pool):
         resources = ray.cluster_resources()
         self.gpus = 1 if gpu and resources.get("GPU") else 0
         super().__init__(workers or max(1, int(resources["GPU" if self.gpus else "CPU"])))
-        self.references: dict[Future[Any], Any] = {}  # jobs at work
 
     def close(self) -> None:
         """End all jobs at work, and a cluster that was started here."""
-        for future in list(self.references):
-            self._end(future)
+        super().close()
         if self.owned:
             self.ray.shutdown()
 
@@ -55,11 +53,11 @@ class RayPool(Pool):
         work = self.ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=TRIES - 1)(_work)
         reference = work.options(name=job.name).remote(job.work, job.arguments)
         future: Future[Any] = reference.future()
-        self.references[future] = reference
+        self.at_work[future] = reference
         return future
 
     def _finish(self, job: Job, future: Future[Any]) -> Outcome:
-        del self.references[future]
+        del self.at_work[future]
         error = future.exception()
         if isinstance(error, self.ray.exceptions.RayTaskError):  # the job raised it
             error = error.cause if isinstance(error.cause, BaseException) else error
@@ -67,9 +65,8 @@ class RayPool(Pool):
             error = ProcessDiedError(f"its process has died {TRIES} times ({type(error).__name__})")
         return Outcome(job, None if error else future.result(), error)
 
-    def _end(self, future: Future[Any]) -> None:
-        if future in self.references:  # the pool was not closed before
-            self.ray.cancel(self.references.pop(future), force=True)
+    def _kill(self, handle: Any) -> None:
+        self.ray.cancel(handle, force=True)
 
 
 def _work(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -35,9 +35,9 @@ class Estimate(NamedTuple):
 
 
 def combine_errors(value: float, parts: Sequence[tuple[float, float]]) -> Estimate:
-    """Return a figure with the error that independent parts add up to (Welch, 1947; Satterthwaite, 1946).
+    """Return a figure whose error is the sum of independent parts (Welch, 1947; Satterthwaite, 1946).
 
-    Each part has its variance and its degrees of freedom.
+    Each part is a variance with its degrees of freedom.
     """
     variance = math.fsum(part for part, _ in parts)
     spread = math.fsum(part**2 / freedom for part, freedom in parts if part)
@@ -45,14 +45,14 @@ def combine_errors(value: float, parts: Sequence[tuple[float, float]]) -> Estima
 
 
 def compare(seeds: Sequence[Counts], others: Sequence[Counts], score: Score, better: float = 1.0) -> Estimate:
-    """Estimate by how much the mean figure of a layer is better than that of another one.
+    """Estimate by how much the mean figure of one layer is better than that of another.
 
-    Seeds of the two are independent, and test sentences are the same. Two seeds also differ because their errors fall
-    on different sentences. The variance over seeds has that already, so it is taken out of the variance over sentences.
+    Seeds of the two are independent, and test sentences are the same. The variance over seeds includes the errors that
+    fall on different sentences. It is subtracted from the variance over sentences, and so counted once.
 
     Args:
         seeds: counts of the layer by seed, [sentences, K] each. With one seed, sentences alone give the error.
-        others: counts of the other layer; empty for the mean figure itself.
+        others: counts of the other layer; if empty, estimate the mean figure itself.
         score: function from counts to the metric, such as `f1`.
         better: 1, or -1 if a lower figure is better.
     """
@@ -75,8 +75,8 @@ def compare(seeds: Sequence[Counts], others: Sequence[Counts], score: Score, bet
 def mean_errors(spreads: Sequence[tuple[float, int]]) -> list[tuple[float, float]]:
     """Return variance and degrees of freedom of each layer's mean, from its variance over a number of seeds.
 
-    If one layer has fewer seeds, these may be alike by chance. The error is then at least that of the pooled variance,
-    and the fewest seeds give the degrees of freedom. At equal numbers this is Welch's test.
+    A few seeds may be alike by chance. If layers differ in their number of seeds, the error is at least that of the
+    pooled variance. The fewest seeds give the degrees of freedom. At equal numbers this is Welch's test.
     """
     if not spreads:
         return []
@@ -88,7 +88,10 @@ def mean_errors(spreads: Sequence[tuple[float, int]]) -> list[tuple[float, float
 
 
 def _jackknife(counts: Counts, score: Score) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the figure of a seed, [], and sentence effects, [sentences], whose squares add to its variance."""
+    """Return the figure of a seed, [], and the effect of each sentence, [sentences].
+
+    The squares of the effects add up to the variance of the figure.
+    """
     exact = counts.astype(np.float64)
     total = exact.sum(0)  # [K]
     without = score(total - exact)  # [sentences]

@@ -1,4 +1,4 @@
-"""The pruner: successive halving (Jamieson and Talwalkar, 2016), for candidates that train epoch by epoch."""
+"""The pruner: successive halving (Jamieson and Talwalkar, 2016)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of successive halving: after each rung the better candidates go on from where they are."""
+    """A rule of successive halving: after each rung, the better candidates go on."""
 
     first: float  # epochs of the first rung, as a fraction of all
-    keep: float  # fraction of a rung's candidates that go on; its epochs divided by it are those of the next rung
+    keep: float  # fraction of candidates that go on; epochs of a rung divided by it are those of the next
 
     def rungs(self, epochs: int) -> list[int]:
         """Return the epochs after which candidates are compared; the last entry is `epochs`."""

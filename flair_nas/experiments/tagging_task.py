@@ -16,11 +16,10 @@ from torch import nn
 
 from flair_nas.experiments.config import Settings
 from flair_nas.experiments.counts import count_file, pack_counts
-from flair_nas.experiments.worker_setup import read_history, time_steps, train_step
+from flair_nas.experiments.worker_setup import time_steps, train_step, train_timed
 from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES
 from flair_nas.runs.device import choose_device
-from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.settings.fields import get_kinds, make_settings
 from flair_nas.tagging.config import CorpusSettings, TaggerConfig
 from flair_nas.tagging.registration import build_rnn
@@ -32,7 +31,7 @@ _CORPUS_SETTINGS = tuple(get_kinds(CorpusSettings))
 
 
 def read(settings: Settings) -> Any:
-    """Return the corpus, on whose dev part layers can be compared."""
+    """Return the corpus, and check that its dev part has labels."""
     from flair_nas.tagging.data.corpora import check_labelled, load_corpus_of
 
     data = load_corpus_of(CorpusSettings(**{name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
@@ -42,7 +41,7 @@ def read(settings: Settings) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _read_once(names: str) -> Any:
-    """Return a corpus that stays, with the vectors of its words, for the next tagger of this process."""
+    """Return a corpus; it stays in memory, with the vectors of its words, for the next tagger of this process."""
     return read(json.loads(names))
 
 
@@ -64,21 +63,22 @@ def counter(data: Any) -> Callable[[Settings], int]:
     """Return a function that counts the weights of a run's layer, in both directions."""
     from flair_nas.tagging.data.embeddings import build_embeddings
 
-    lengths: dict[tuple[str, ...], int] = {}  # of a word's vector, by embeddings
+    @functools.cache
+    def vector_length(*names: str) -> int:
+        return int(build_embeddings([*names], data.corpus).embedding_length)
 
     def count(settings: Settings) -> int:
         config = TaggerConfig(**settings)
-        key = tuple(config.embeddings)
-        if key not in lengths:
-            lengths[key] = build_embeddings(config.embeddings, data.corpus).embedding_length
+        width = config.input_size(vector_length(*config.embeddings))
         with torch.device("meta"):
-            return sum(weight.numel() for weight in _layer(config, config.input_size(lengths[key])).parameters())
+            layer = _layer(config, width)
+        return sum(weight.numel() for weight in layer.parameters())
 
     return count
 
 
 def _layer(config: TaggerConfig, width: int) -> nn.Module:
-    """Return the layer of a run, for word vectors of a width."""
+    """Return the layer of a run for word vectors of a width."""
     sizes: dict[str, Any] = {"hidden_size": config.hidden_size, "num_layers": config.layers, "bidirectional": True}
     if config.rnn.upper() in FLAIR_LAYERS:
         layer: nn.Module = getattr(nn, config.rnn.upper())(width, **sizes)
@@ -87,7 +87,7 @@ def _layer(config: TaggerConfig, width: int) -> nn.Module:
 
 
 def stepper(settings: Settings) -> Callable[[Settings], Callable[[], None]]:
-    """Return a function that makes steps of the layer alone, on random numbers in batches of the corpus's lengths."""
+    """Return a function that makes steps of the layer alone, on random vectors with the lengths of the corpus."""
     from flair_nas.tagging.data.corpora import sentences_of
     from flair_nas.tagging.data.embeddings import build_embeddings
 
@@ -119,7 +119,7 @@ def stepper(settings: Settings) -> Callable[[Settings], Callable[[], None]]:
 
 
 def estimate(settings: Settings) -> dict[str, Any]:
-    """Time a few batches, embedded as in training: frozen embeddings once, others each time; see `TaskModule`."""
+    """Time a few batches; see `TaskModule`. Frozen embeddings are computed once, others for each batch."""
     import flair
     from flair.training_utils import store_embeddings
 
@@ -143,7 +143,7 @@ def estimate(settings: Settings) -> dict[str, Any]:
 
     def loss() -> torch.Tensor:
         batch = next(cycle)
-        store_embeddings(batch, "cpu")  # forgets what learns
+        store_embeddings(batch, "cpu")  # drops embeddings that learn
         return tagger.forward_loss(batch)[0]
 
     step = train_step(tagger, loss, flair.device, config.precision)
@@ -183,37 +183,28 @@ def prepare(settings: Settings, data: Any, progress: bool) -> None:
 
 def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
     """Train a tagger; see `TaskModule`."""
-    from flair_nas.tagging.training import train_taggers  # loads Flair, which then may be told to be quiet
+    from flair_nas.tagging.data.corpora import is_token_level, sentences_of
+    from flair_nas.tagging.training import train_taggers  # here, as it loads Flair
 
     config = TaggerConfig(**settings)
     data, place = _corpus(settings), Path(folder) / f"seed-{config.seeds[0]}"
-    forget_peak_memory()
-    started = time.perf_counter()
-    before = len(read_history(place))
-    parts = ("dev", "test") if score else ()
-    (trained,) = train_taggers(config, folder, corpus=data, parts=parts, progress=False, as_data=False)["seeds"]
-    history = read_history(place)
-    seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
-    result = {
-        "dev": [line["dev_f1"] for line in history],
-        "dev_loss": [line["dev_loss"] for line in history],
-        "seconds": seconds,
-        "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
-        "exhausted": trained["learning_rate_exhausted"],
-        "scored": score,
-        "parameters": trained["rnn_parameters"],
-        "peak_memory_mb": trained["peak_memory_mb"],
-    }
-    return result | _scores(data, place, trained["test_f1"]) if score else result
 
+    def train_and_score() -> dict[str, Any]:
+        parts = ("dev", "test") if score else ()
+        (trained,) = train_taggers(config, folder, corpus=data, parts=parts, progress=False, as_data=False)["seeds"]
+        figures = {
+            "exhausted": trained["learning_rate_exhausted"],
+            "parameters": trained["rnn_parameters"],
+            "peak_memory_mb": trained["peak_memory_mb"],
+        }
+        if not score:
+            return figures
+        test = trained["test_f1"]
+        spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)
+        counts = count_file(place / ("dev.txt" if test is None else "test.txt"), spans)
+        return figures | {"test": test, "counts": pack_counts(counts)}
 
-def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
-    """Return the score of a run's predictions."""
-    from flair_nas.tagging.data.corpora import is_token_level, sentences_of
-
-    spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)
-    counts = count_file(place / ("dev.txt" if test is None else "test.txt"), spans)
-    return {"test": test, "counts": pack_counts(counts)}
+    return train_timed(train_and_score, place, "dev_f1")
 
 
 def place(model: Path, folder: Path) -> None:
@@ -225,9 +216,9 @@ def place(model: Path, folder: Path) -> None:
 
 
 def search(settings: Settings, folder: str) -> dict[str, Any]:
-    """Search a cell on a corpus, with the file of embeddings that all runs share."""
+    """Search a cell on a corpus; embeddings come from the file that all runs share."""
     from flair_nas.search.flair_config import TaggingSearchConfig
-    from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair, which then may be told to be quiet
+    from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair before the search
     from flair_nas.search.trainer import search_genotype
 
     config = make_settings(TaggingSearchConfig, {**settings, "storage": "disk"})

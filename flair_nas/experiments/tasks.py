@@ -1,4 +1,7 @@
-"""Tasks that layers are compared on: the tags of a corpus, or a text. Another task is a module and an entry here."""
+"""Tasks that layers are compared on: the tags of a corpus, or a text.
+
+To add a task, add a module and an entry here.
+"""
 
 from __future__ import annotations
 
@@ -32,42 +35,41 @@ class TaskModule(Protocol):
         """Return the data that settings name."""
 
     def fingerprint(self, data: Any) -> str:
-        """Return the fingerprint of data, which does not depend on their place."""
+        """Return the fingerprint of the data's content."""
 
     def seeded(self, seed: int) -> dict[str, Any]:
-        """Return the settings of a run with a seed, besides those of its layer."""
+        """Return the settings of a seed."""
 
     def counter(self, data: Any) -> Callable[[Settings], int]:
         """Return a function that counts the weights of a run's layer, or of its model if that learns embeddings."""
 
     def stepper(self, settings: Settings) -> Callable[[Settings], Callable[[], None]]:
-        """Return a function from the settings of a run on the same data to a function that trains a few steps.
+        """Return a function that makes training steps from the settings of a run on the same data.
 
-        The steps are those of the layer, or of the whole model if the layer's size decides how large the rest is.
+        They train the layer, or the whole model if its size follows from the layer's.
         """
 
     def estimate(self, settings: Settings) -> dict[str, Any]:
         """Time a few batches of training and evaluation, in seconds rather than minutes.
 
         Returns:
-            ``seconds`` of one epoch and ``around_seconds`` as of `train`; ``embedding_seconds`` that `prepare` takes.
+            ``seconds`` of one epoch and ``around_seconds``, as `train`; ``embedding_seconds``, the time of `prepare`.
         """
 
     def shortage(self, data: Any) -> str:
-        """Return what the data have too little of to choose on, or an empty string."""
+        """Return a clause if the data are too small to choose on, else an empty string."""
 
     def prepare(self, settings: Settings, data: Any, progress: bool) -> None:
-        """Describe the data, and do once what each run would do."""
+        """Describe the data, and compute once what all runs share."""
 
     def train(self, settings: Settings, folder: str, score: bool) -> dict[str, Any]:
         """Train a model, or go on with it, in a folder of its own.
 
         Returns:
-            JSON data for the ledger. ``dev`` and ``dev_loss``: metric and loss on dev after each epoch. ``seconds``:
-            time of these, with evaluation. ``around_seconds``: time of this job besides. ``exhausted``: True if it
-            ended before its last epoch. ``scored``. ``parameters``: weights as `counter` counts them.
-            ``peak_memory_mb``: memory of this job. With `score` also ``test``: metric on test, None without test.
-            ``counts``: packed counts of each sentence there, or of dev.
+            JSON data for the ledger. By epoch: ``dev`` and ``dev_loss``, metric and loss on dev, and ``seconds``,
+            with evaluation. ``around_seconds``: time outside epochs. ``exhausted``: True if it ended early.
+            ``parameters``: weights, as `counter` counts them. ``peak_memory_mb``: memory of this job. With `score`,
+            ``test``: metric on test, or None, and ``counts``: packed counts of each sentence of test, or else of dev.
         """
 
     def place(self, model: Path, folder: Path) -> None:
@@ -84,7 +86,7 @@ class TaskModule(Protocol):
 class Task:
     """A task that layers are compared on."""
 
-    name: str  # in files
+    name: str  # its module is NAME_task in this package
     settings: type  # of one run
     presets: str  # kind of its presets
     data: str  # setting that names its data
@@ -92,15 +94,14 @@ class Task:
     higher_is_better: bool
     most: float  # largest metric that is possible
     score: str  # function of `flair_nas.experiments.counts` that computes the metric
-    rule: Rule  # chosen on learning curves of the task (docs/results.md)
+    rule: Rule  # rule of successive halving, chosen on learning curves (docs/results.md)
     dev: str  # name of the part that layers are compared on
-    model: str  # name of what is trained
-    module: str  # `TaskModule` in this package
+    model: str  # name of a trained model
 
     @property
     def work(self) -> TaskModule:
-        """Module of the task; it loads PyTorch, and for tags Flair."""
-        module: Any = import_module(f"flair_nas.experiments.{self.module}")
+        """Module of the task. It loads PyTorch, and for tags Flair."""
+        module: Any = import_module(f"flair_nas.experiments.{self.name}_task")
         return module  # type: ignore[no-any-return]
 
     def best(self, figures: Sequence[float]) -> float:
@@ -108,16 +109,16 @@ class Task:
         return max(figures) if self.higher_is_better else min(figures)
 
     def gain(self, figure: float, other: float) -> float:
-        """Return by how much a metric is better than another one."""
+        """Return by how much one metric is better than another."""
         return figure - other if self.higher_is_better else other - figure
 
     def cost(self, run: Mapping[str, Any], epochs: int) -> float:
-        """Return the cost of a run after some epochs, by its metric, and where metrics are level by its loss."""
+        """Return the cost of a run after some epochs, by its metric; by its loss if metrics are level."""
         figure = self.gain(0.0, self.best(run["dev"][:epochs]))
         return figure + 1e-6 * float(min(run["dev_loss"][:epochs]))
 
     def early_cost(self, run: Mapping[str, Any], epochs: int) -> float:
-        """Return the cost on the way, by the loss: early F1 jumps and hardly tells of the end (docs/results.md)."""
+        """Return the cost of an unfinished run, by its loss: early F1 hardly predicts the last (docs/results.md)."""
         loss = float(min(run["dev_loss"][:epochs]))
         return loss if loss > 0 else self.cost(run, epochs)  # 0 if dev has labels that are not in train
 
@@ -139,7 +140,6 @@ TAGGING = Task(
     rule=Rule(first=0.35, keep=0.5),
     dev="dev",
     model="tagger",
-    module="tagging_task",
 )
 TEXT = Task(
     name="text",
@@ -153,7 +153,6 @@ TEXT = Task(
     rule=Rule(first=0.1, keep=0.25),
     dev="valid",
     model="language model",
-    module="text_task",
 )
 TASKS = {task.name: task for task in (TAGGING, TEXT)}
 """All tasks by name."""

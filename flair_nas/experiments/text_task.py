@@ -15,21 +15,16 @@ import torch
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.config import Settings
 from flair_nas.experiments.counts import pack_counts
-from flair_nas.experiments.worker_setup import read_history, time_steps, train_step
+from flair_nas.experiments.worker_setup import time_steps, train_step, train_timed
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.perplexity import (
-    compute_stream_losses,
-    evaluate_stream,
-    sum_sentence_losses,
-)
+from flair_nas.language_model.perplexity import compute_stream_losses, evaluate_stream, sum_sentence_losses
 from flair_nas.language_model.saved import build_language_model, load_language_model
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text
 from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.runs.device import choose_device
-from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.runs.metric import to_perplexity
 from flair_nas.settings.fields import as_flags, get_kinds, make_settings
 from flair_nas.storage.files import copy_whole
@@ -58,7 +53,7 @@ def seeded(seed: int) -> dict[str, Any]:
 
 
 def counter(data: TextCorpus) -> Callable[[Settings], int]:
-    """Return a function that counts the weights of a run's model, as its softmax is as wide as its layer."""
+    """Return a function that counts the weights of a run's model: its softmax is as wide as its layer."""
 
     def count(settings: Settings) -> int:
         with torch.device("meta"):
@@ -109,7 +104,7 @@ def shortage(data: TextCorpus) -> str:
 
 
 def prepare(settings: Settings, data: TextCorpus, progress: bool) -> None:
-    """Log the size of the text; all processes read its token ids from the cache."""
+    """Log the size of the text. Its token ids are in the cache, for all processes."""
     tokens = {"train": data.train, "valid": data.valid, "test": data.test}
     sizes = ", ".join(f"{len(ids):,} {part}" for part, ids in tokens.items() if ids is not None)
     log.info("%s: %s tokens, %d types", data.name, sizes, len(data.vocabulary))
@@ -120,24 +115,13 @@ def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
     from flair_nas.language_model.training import train_language_model
 
     config, data = LanguageModelConfig(**settings), read(settings)
-    forget_peak_memory()
-    started = time.perf_counter()
-    before = len(read_history(Path(folder)))
-    metrics = train_language_model(config, folder, corpus=data, parts=(), progress=False)
-    history = read_history(Path(folder))
-    seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
-    scores = _scores(data, folder, config.device) if score else {}
-    return {
-        "dev": [line["dev_perplexity"] for line in history],
-        "dev_loss": [line["dev_loss"] for line in history],
-        "seconds": seconds,
-        "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
-        "exhausted": False,
-        "scored": score,
-        "parameters": metrics["parameters"],
-        "peak_memory_mb": metrics["peak_memory_mb"],
-        **scores,
-    }
+
+    def train_and_score() -> dict[str, Any]:
+        metrics = train_language_model(config, folder, corpus=data, parts=(), progress=False)
+        figures = {name: metrics[name] for name in ("parameters", "peak_memory_mb")}
+        return figures | _scores(data, folder, config.device) if score else figures
+
+    return train_timed(train_and_score, Path(folder), "dev_perplexity")
 
 
 def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,20 +14,40 @@ if TYPE_CHECKING:
     import torch
 
 
-_ROUNDS = 15  # their median counts, as other work may slow one of two steps
+_ROUNDS = 15  # the median counts, as other work may slow one of two steps
 
 
-def read_history(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines that a run has written so far, one an epoch."""
-    path = folder / "history.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
+def train_timed(train: Callable[[], dict[str, Any]], folder: Path, metric: str) -> dict[str, Any]:
+    """Call `train`, which trains a model in `folder`; add metrics, losses and times of its epochs to the result.
+
+    Args:
+        train: function that trains, and returns the other entries of `TaskModule.train`.
+        folder: run folder, where an earlier call may have begun.
+        metric: key of the metric in ``history.jsonl``.
+    """
+    from flair_nas.runs.memory import forget_peak_memory
+
+    def read_history() -> list[dict[str, Any]]:
+        path = folder / "history.jsonl"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    forget_peak_memory()
+    started, before = time.perf_counter(), len(read_history())
+    result, history = train(), read_history()
+    seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
+    return {
+        "dev": [line[metric] for line in history],
+        "dev_loss": [line["dev_loss"] for line in history],
+        "seconds": seconds,
+        "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
+        **result,
+    }
 
 
 def train_step(
     module: torch.nn.Module, loss: Callable[[], torch.Tensor], device: torch.device, precision: str
 ) -> Callable[[], None]:
-    """Return a training step that takes the usual time but changes no weight, so that each is like the first."""
+    """Return a training step that takes the usual time but changes no weight, so all steps are alike."""
     import torch
 
     from flair_nas.runs.device import autocast
@@ -49,20 +70,15 @@ def train_step(
 def time_steps(step: Callable[[], object], steps: int) -> float:
     """Return the mean time of a few steps in seconds, after one that is not counted."""
     step()
-    started = time.perf_counter()
-    for _ in range(steps):
-        step()
-    return (time.perf_counter() - started) / steps
+    return timeit.timeit(step, number=steps) / steps
 
 
 def time_ratio(step: Callable[[], object], other: Callable[[], object]) -> float:
-    """Return the median time of one step divided by the other's, timed in turn, as other work then slows both alike."""
-    for first in (step, other):  # which allocates memory and loads kernels
+    """Return the median time of one step divided by the other's.
+
+    The two are timed in turn, as other work then slows both alike.
+    """
+    for first in (step, other):  # the first call allocates memory and loads kernels
         first()
-    return statistics.median(_seconds(step) / _seconds(other) for _ in range(_ROUNDS))
-
-
-def _seconds(step: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    step()
-    return time.perf_counter() - started
+    ratios = (timeit.timeit(step, number=1) / timeit.timeit(other, number=1) for _ in range(_ROUNDS))
+    return statistics.median(ratios)

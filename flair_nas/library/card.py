@@ -1,4 +1,4 @@
-"""Folder of a genotype for the Hugging Face Hub: the file, its picture, and a card."""
+"""Folder of a genotype for the Hugging Face Hub: file, picture and card."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def publish_genotype(genotype: Genotype, out: Path, repository: str, license: st
     """Write the folder of a genotype, ready for upload.
 
     Args:
-        genotype: the genotype; its origin fills the card.
+        genotype: the genotype, whose provenance is in the card.
         out: a folder that is new or empty.
         repository: ``owner/name`` on the Hub.
         license: of the genotype, as the Hub spells it (``mit``, ``cc-by-4.0``), or None.
@@ -61,7 +61,7 @@ tagger = SequenceTagger(..., rnn_type="hf://{repository}")
 
 
 def write_genotype(genotype: Genotype, out: Path) -> Genotype:
-    """Write a genotype and its picture to a folder, and return it as written, without private paths."""
+    """Write a genotype and its picture to a folder; return it as written, without private paths."""
     from flair_nas.genotype.picture import to_svg
 
     genotype = dataclasses.replace(genotype, origin=without_folders(genotype.origin))
@@ -83,9 +83,9 @@ def write_card(
 
 
 def without_folders(value: Any) -> Any:
-    """Return JSON data in which each path of this machine, also one in ``word:PATH``, is cut to its last part.
+    """Return JSON data with each path of this machine, also in ``word:PATH``, cut to its last part.
 
-    Character models keep the folder of their direction, as all are called ``model.pt``.
+    Character models keep the folder of their direction, as all files are called ``model.pt``.
     """
     if isinstance(value, Mapping):
         return {key: without_folders(inner) for key, inner in value.items()}
@@ -102,7 +102,7 @@ def without_folders(value: Any) -> Any:
 
 
 def _is_path(text: str) -> bool:
-    """Return True if a text names a file or folder here; names on the Hub and one-line genotypes have slashes, too."""
+    """Return True if a text is a path here: names on the Hub and one-line genotypes have slashes, too."""
     try:
         return text.startswith(("/", "~", ".")) or ("/" in text and Path(text).exists())
     except OSError:  # too long for a path
@@ -110,12 +110,11 @@ def _is_path(text: str) -> bool:
 
 
 def describe_genotype(genotype: Genotype) -> dict[str, str]:
-    """Return the sections of a card on a genotype: its line, picture, equations and provenance in Markdown."""
+    """Return the sections of a card on a genotype, in Markdown: line, picture, equations and provenance."""
     from flair_nas.genotype.graph import to_text
 
-    cell = (
-        f"```text\n{genotype.one_line()}\n```\n\n![The cell as a graph]({PICTURE})\n\n```text\n{to_text(genotype)}```"
-    )
+    picture = f"![The cell as a graph]({PICTURE})"
+    cell = f"```text\n{genotype.one_line()}\n```\n\n{picture}\n\n```text\n{to_text(genotype)}```"
     lines: list[str] = []
     for name, value in genotype.origin.items():
         inner = value if isinstance(value, Mapping) else {}

@@ -1,7 +1,7 @@
 """Files from the network: genotypes, kept in the cache, and folders of the Hugging Face Hub.
 
-A source is ``https://...``, or ``hf://owner/name`` or ``hf://owner/name@revision``. A genotype in the cache is not
-fetched again. It means the same tomorrow, and offline.
+A source is ``https://...``, or ``hf://owner/name[@revision]``. A genotype in the cache is not fetched again, so it
+stays the same, also offline.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ _TIMEOUT = 10.0  # seconds, for a connection and between two parts of an answer
 
 
 def download(source: str, refresh: bool = False) -> tuple[Path, str]:
-    """Return a genotype file from the cache; fetch and check it first if it is not there.
+    """Return a genotype file from the cache; fetch and check it first if it is missing.
 
     Args:
         source: ``https://...``, or ``hf://owner/name[@revision]`` for its ``genotype.json``; a checksum may follow as
             ``#sha256=`` with 64 hexadecimal digits.
-        refresh: fetch it again; if that fails, the cache keeps the old file.
+        refresh: fetch it again; if this fails, the old file stays.
 
     Returns:
         The file, and the source with its checksum.
 
     Raises:
-        FlairNasError: it cannot be fetched, has another checksum or is no genotype, or the cache cannot be written. The
-            cache stays unchanged.
+        FlairNasError: it cannot be fetched, has another checksum or is no genotype; or the cache cannot be written.
     """
     address, expected = _split_checksum(source)
 
@@ -72,7 +71,7 @@ def _split_checksum(source: str) -> tuple[str, str]:
     if not address.startswith(("https://", PREFIX)):
         raise FlairNasError(f"{brief(source)}: genotypes are fetched from https:// and hf:// only")
     name, _, digest = fragment.partition("=")
-    if name != "sha256":  # a fragment of a web page
+    if name != "sha256":  # a part of a web page
         return address, ""
     if not re.fullmatch(r"[0-9A-Fa-f]{64}", digest):
         raise FlairNasError(f"{brief(source, 300)}: after #sha256= come the 64 hexadecimal digits of a SHA-256")
@@ -90,7 +89,7 @@ def _fetch_from_hub(source: str) -> bytes:
 
 
 def _fetch(url: str) -> bytes:
-    """Return the content of a file; stop reading once it exceeds the limit."""
+    """Return the content of a file; stop reading beyond the limit."""
     import requests  # it takes a tenth of a second
 
     refuse_offline(url)
@@ -112,19 +111,22 @@ def _fetch(url: str) -> bytes:
         hint = "check the address and the network, or try again later"
         if isinstance(error, requests.exceptions.SSLError):
             hint = "if you trust the server, name its certificate in REQUESTS_CA_BUNDLE"
-        reason = shown(getattr(next(iter(error.args), None), "reason", error))  # what a connection pool has wrapped
+        reason = shown(getattr(next(iter(error.args), None), "reason", error))  # a connection pool wraps it
         raise FlairNasError(f"{url}: cannot be fetched ({reason}); {hint}") from None
     return content
 
 
 def offline_variable(address: str) -> str:
-    """Return the environment variable that forbids fetching an address, or an empty string."""
+    """Return the environment variable that forbids fetching an address, or an empty string.
+
+    ``HF_HUB_OFFLINE`` forbids addresses of the Hub only.
+    """
     names = ("FLAIR_NAS_OFFLINE", *(("HF_HUB_OFFLINE",) if address.startswith(PREFIX) else ()))
     return next((name for name in names if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), "")
 
 
 def refuse_offline(address: str) -> None:
-    """Raise an error if ``FLAIR_NAS_OFFLINE``, or for the Hub ``HF_HUB_OFFLINE``, forbids fetching an address."""
+    """Raise FlairNasError if the environment forbids fetching an address."""
     if name := offline_variable(address):
         raise FlairNasError(f"{address}: is not in the cache, and {name} keeps flair-nas off the network")
 
@@ -132,7 +134,7 @@ def refuse_offline(address: str) -> None:
 def fetch_folder(source: str, files: Sequence[str], cache: Path | None = None) -> Path | None:
     """Fetch files of a repository into the Hub's cache; if the Hub is unreachable, use the cache as it is.
 
-    Endpoint and token are as huggingface_hub takes them from the environment.
+    huggingface_hub takes endpoint and token from the environment.
 
     Args:
         source: ``hf://owner/name``, or ``hf://owner/name@revision`` with a branch, tag or commit.

@@ -26,12 +26,12 @@ LEARNING_RATE = 0.2
 def parse_layer_spec(
     text: str, others: Sequence[str] = LAYER_NAMES, name: str = "rnn_type"
 ) -> tuple[Genotype, dict[str, float]]:
-    """Return a layer spec's genotype, with its options applied, and the arguments of `SearchedRNN`.
+    """Return the genotype of a layer spec, with options applied, and arguments of `SearchedRNN`.
 
     Args:
         text: a source as for `load_genotype`, then options: ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``.
-        others: layers without a genotype that the caller takes; they take no options, and errors list them.
-        name: the setting that the text belongs to, for errors.
+        others: layers without a genotype that the caller accepts, without options; errors list them.
+        name: the setting of the text, for errors.
 
     Raises:
         FlairNasError: the source is unknown (the error lists names and close matches), its genotype is faulty, or an
@@ -69,14 +69,14 @@ def parse_layer_spec(
 
 
 def to_layer_spec(genotype: Genotype, numbers: Mapping[str, float] | None = None) -> str:
-    """Return the layer spec of a genotype, without its origin, and of arguments of `SearchedRNN`."""
+    """Return the layer spec of a genotype, without provenance, and of arguments of `SearchedRNN`."""
     return ",".join([genotype.spec(), *(f"{name}={value}" for name, value in (numbers or {}).items())])
 
 
 def advised_learning_rate(text: str) -> float:
-    """Return the learning rate of SGD that taggers with a layer are advised to take.
+    """Return the recommended learning rate of SGD for taggers with a layer.
 
-    It is the `learning_rate` in the origin of the layer's genotype, or `LEARNING_RATE` if there is none.
+    It is the `learning_rate` in the provenance of the layer's genotype, or else `LEARNING_RATE`.
 
     Args:
         text: a layer spec, or a name of `LAYER_NAMES`.
@@ -90,7 +90,7 @@ def advised_learning_rate(text: str) -> float:
 
 
 def warn_of_risks(text: str) -> None:
-    """Log a warning if a layer spec stands for a cell that learns nothing, or carries the gated state by default."""
+    """Log a warning if the cell of a layer spec learns nothing, or carries the gated state by default."""
     if text.upper() in LAYER_NAMES:
         return
     (genotype, _), (source, _) = parse_layer_spec(text), _split_options(text)
@@ -111,13 +111,13 @@ def warn_of_risks(text: str) -> None:
 
 
 def carries_gated_by_default(genotype: Genotype, text: str) -> bool:
-    """Return True if a layer carries the gated state, as files of version 1 do, and its layer spec does not say so."""
+    """Return True if a layer carries the gated state, as files of version 1 do, and its layer spec sets no carry."""
     carries_gated = genotype.highway and genotype.state_gate is not None and genotype.carry == "gated"
     return carries_gated and "carry" not in dict(_split_options(text)[1])
 
 
 def _split_options(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return source and options of ``source,name=value,...``; commas in the source, as in a path, stay."""
+    """Return source and options of ``source,name=value,...``; keep commas of the source, as of a path."""
     options: list[tuple[str, str]] = []
     parts = text.split(",")
     while len(parts) > 1:

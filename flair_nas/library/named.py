@@ -33,9 +33,8 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     """Return a genotype by its name, file, address or written form.
 
     Args:
-        source: a bundled name such as ``i-darts-ptb``, a file of any written form, the run folder of a search, a
-            one-line genotype, an address (``https://...`` or ``hf://owner/name``, see
-            `flair_nas.library.downloads.download`), or a `Genotype`, which is returned as it is.
+        source: a bundled name such as ``i-darts-ptb``, a file, the run folder of a search, a one-line genotype, or a
+            `Genotype`. For addresses see `flair_nas.library.downloads.download`.
 
     Raises:
         GenotypeError: the source is unknown (the error has close matches), or its genotype is faulty.
@@ -64,17 +63,14 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
         return Genotype.load(in_run if in_run.is_file() else path)
     if _is_written(text):
         return Genotype.parse(text)
-    names = bundled_names()
-    hint = suggest_source(text, names)
-    if text.upper() in LAYER_NAMES:
-        hint = f"{text} is a layer without a genotype"
+    names, is_layer = bundled_names(), text.upper() in LAYER_NAMES
+    hint = f"{text} is a layer without a genotype" if is_layer else suggest_source(text, names).strip()
     expected = f"a name ({', '.join(names)}), a file, an https:// or hf:// address, or a one-line genotype"
-    expected = f"{expected}; {hint.strip()}" if hint else expected
-    raise UnknownGenotypeError(expected, place=f"there is no genotype {brief(text)}")
+    raise UnknownGenotypeError(f"{expected}; {hint}" if hint else expected, place=f"there is no genotype {brief(text)}")
 
 
 def suggest_source(text: str, names: Sequence[str]) -> str:
-    """Return a sentence with suggestions for an unknown name or path, and a blank after it, or an empty string."""
+    """Return a sentence of suggestions for an unknown name or path, with a blank after it, or an empty string."""
     if os.sep not in text:
         return did_you_mean(text, names)
     path = user_path(text)
@@ -82,7 +78,7 @@ def suggest_source(text: str, names: Sequence[str]) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Return True if a text begins as addresses do: ``https://``, ``hf://``, or one that is refused."""
+    """Return True if a text begins with a scheme, such as ``https://`` or ``hf://``."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
@@ -99,7 +95,7 @@ def _is_file(source: str | Path) -> bool:
 
 
 def _is_written(text: str) -> bool:
-    """Return True if a text has an edge, no nodes, or JSON; a misspelt name such as `dart-v1` has no operation."""
+    """Return True if a text is JSON or a written genotype, unlike a misspelt name such as `dart-v1`."""
     if text.lstrip().startswith("{") or "Genotype(" in text or re.split("[/:]", text)[0] == NO_NODES:
         return True
     return any(op in text for op in OPERATIONS[1:]) and any(map(str.isdigit, text))

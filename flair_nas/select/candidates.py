@@ -21,7 +21,7 @@ from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.select.config import SelectSettings
 
 SMALL_CELLS = ("small-relu-tanh", "small-relu", "small-tanh")
-"""Bundled cells of one or two nodes, on tags compared first if no candidates are named."""
+"""Bundled cells of one or two nodes: the first usual layers on tags."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Candidate:
     name: str
 
     def run(self, seed: int) -> str:
-        """Return the name of the run with a seed, in the ledger and of its folder."""
+        """Return the name of the run with a seed, which is its key in the ledger and its folder."""
         return f"{self.name}-seed{seed}"
 
     def settings(self, config: SelectSettings, seed: int, epochs: int) -> dict[str, Any]:
@@ -57,10 +57,10 @@ def is_baseline(layer: Layer, config: SelectSettings) -> bool:
 
 
 def list_usual_layers(task: Task) -> list[str]:
-    """Return the layers to compare if none is named, the most promising ones first.
+    """Return the layers to compare if none is named, the most promising first.
 
-    These are for tags the small cells and the GRU, then bundled genotypes by published perplexity on the Penn Treebank;
-    for a text the best of these, the GRU, and the rest.
+    On tags, the small cells and the GRU come before the other bundled genotypes, which are sorted by published
+    perplexity on the Penn Treebank. On a text, the best of those and the GRU come first, and the small cells last.
     """
 
     def published(name: str) -> float:
@@ -72,9 +72,9 @@ def list_usual_layers(task: Task) -> list[str]:
 
 
 def named_layers(config: SelectSettings, usual: Sequence[str] | None = None) -> list[Layer]:
-    """Return the baseline, the LSTM, and the layers that the settings name; with `gates`, cells also with random gates.
+    """Return the baseline, the LSTM and the named candidates; with `gates`, cells also with random gates.
 
-    If the settings name no candidates, these are the usual ones, of which None means all.
+    If the settings name no candidates, the usual ones take their place: `usual`, or all if it is None.
 
     Raises:
         FlairNasError: a name is unknown, or its layer is not for this task.
@@ -92,68 +92,66 @@ def named_layers(config: SelectSettings, usual: Sequence[str] | None = None) -> 
     for text in texts.values():
         name = text.lower() if text.upper() in LAYER_NAMES else text
         layers.append(Layer(name, text, config.hidden_size))
-        if config.gates and text.upper() not in LAYER_NAMES and (gated := _with_gates(text, config.gates)):
+        if not config.gates or text.upper() in LAYER_NAMES:
+            continue
+        cell, numbers = parse_layer_spec(text)
+        if cell.state_gate is None and cell.input_gate is None and cell.recurrence != "elementwise":
+            gated = to_layer_spec(_add_gates(cell, 1, config.gates), numbers)
             layers.append(Layer(f"{name}-gates", gated, config.hidden_size))
     return layers
 
 
-def _with_gates(text: str, history: int) -> str | None:
-    """Return a layer spec with random gates around its cell, or None if it has gates or can have none."""
-    genotype, numbers = parse_layer_spec(text)
-    if genotype.state_gate is not None or genotype.input_gate is not None or genotype.recurrence == "elementwise":
-        return None
-    drawn = random_genotype(1, history=history)
-    gated = dataclasses.replace(genotype, state_gate=drawn.state_gate, input_gate=drawn.input_gate)
-    return to_layer_spec(gated, numbers)
+def _add_gates(cell: Genotype, seed: int, history: int) -> Genotype:
+    """Return a cell with random gates."""
+    drawn = random_genotype(seed, history=history)
+    return dataclasses.replace(cell, state_gate=drawn.state_gate, input_gate=drawn.input_gate)
 
 
 def random_layers(config: SelectSettings, count: int) -> list[Layer]:
-    """Return random cells, each also with gates if these are wanted; the first cells are the same for any count.
+    """Return random cells, or fewer if no more exist; with `gates`, each also with random gates.
 
-    Return fewer if no more cells of these sizes exist.
+    The first cells are the same for any count.
     """
     return list(itertools.chain.from_iterable(itertools.islice(draw_layers(config), count)))
 
 
 def draw_layers(config: SelectSettings) -> Iterator[list[Layer]]:
-    """Yield random cells, each alone or with its twin with gates."""
+    """Yield random cells; with `gates`, each beside the same cell with random gates."""
     for number, cell in enumerate(_distinct_cells(config.nodes), start=1):
         layers = [Layer(f"random-{number}", cell.one_line(), config.hidden_size)]
         if config.gates:
-            drawn = random_genotype(number, history=config.gates)
-            gated = dataclasses.replace(cell, state_gate=drawn.state_gate, input_gate=drawn.input_gate)
-            layers.append(Layer(f"random-{number}-gates", gated.one_line(), config.hidden_size))
+            gated = _add_gates(cell, number, config.gates).one_line()
+            layers.append(Layer(f"random-{number}-gates", gated, config.hidden_size))
         yield layers
 
 
 def _distinct_cells(sizes: Sequence[int]) -> Iterator[Genotype]:
-    """Draw cells with these numbers of nodes in turn, all different and none of the small ones; stop after the last."""
+    """Draw different cells, none of them small, with these numbers of nodes in turn; stop if no more exist."""
     seen, misses = set(map(load_genotype, SMALL_CELLS)), 0
-    for number in itertools.count(1):
-        size = sizes[(number - 1) % len(sizes)]
+    for number, size in enumerate(itertools.cycle(sizes), start=1):
         draws = (random_genotype(number + 1_000_003 * attempt, nodes=size) for attempt in range(50))
         cell = next((cell for cell in draws if cell not in seen), None)
-        if cell is not None:
-            seen.add(cell)
+        if cell is None:
+            misses += 1
+            if misses == len(sizes):
+                return
+        else:
             misses = 0
+            seen.add(cell)
             yield cell
-            continue
-        misses += 1
-        if misses == len(sizes):
-            return
 
 
 def matched_lstm(
     config: SelectSettings, count: Callable[[Mapping[str, Any]], int], layers: Sequence[Layer]
 ) -> Layer | None:
-    """Return an LSTM with as many parameters, by the task's counter, as the largest layer; None if that is an LSTM."""
+    """Return an LSTM with the parameter count of the largest layer, or None if that layer is an LSTM."""
     largest = max(count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in layers)
     size = matched_size(lambda size: count(config.one(rnn="lstm", hidden_size=size)), largest)
     return Layer(f"lstm-{size}", "lstm", size) if size > config.hidden_size else None
 
 
 def make_candidates(config: SelectSettings, layers: Sequence[Layer]) -> list[Candidate]:
-    """Return every layer with every learning rate, in this order; a name does not depend on the other candidates."""
+    """Return each layer with each learning rate; a name does not depend on the other candidates."""
     candidates = []
     for layer in layers:
         slug = re.sub(r"[^\w.-]+", "_", layer.name)[:40].strip("_.")

@@ -24,15 +24,15 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 """Settings of each of `searches`, on tags."""
 ON_TEXT = ("local-search",)
-"""Further names of `searches` on a text. A child has too few steps on tags to be judged."""
+"""Further names of `searches` on a text. On tags, a child trains too few steps to be judged."""
 
 
 @dataclass
 class SelectSettings(PoolSettings):
     """Settings of a selection on any task.
 
-    The settings of a training hold for all candidates. `rnn` is the baseline, `seeds` choose, `fresh_seeds` others
-    judge, and `learning_rate` is multiplied by each of `rates`.
+    The settings of a training hold for all candidates. `rnn` is the baseline. `seeds` choose, `fresh_seeds` others
+    judge. Each of `rates` multiplies `learning_rate`.
 
     Attributes:
         task: task that layers are compared on.
@@ -89,15 +89,15 @@ class SelectSettings(PoolSettings):
     def select_problems(self) -> list[str]:
         """Return a sentence for each contradiction."""
         untimed = "random gates are not timed: at_most_seconds or gates must be left out"
-        return [untimed] if self.gates and self.at_most_seconds is not None else []
+        return [*self.pool_problems(), *([untimed] if self.gates and self.at_most_seconds is not None else [])]
 
     def fresh(self) -> list[int]:
-        """Return the seeds that take no part in the choice: the first from 1 that are not among `seeds`."""
+        """Return the seeds that take no part in the choice: the first from 1 on that are not in `seeds`."""
         others = (number for number in itertools.count(1) if number not in self.seeds)
         return list(itertools.islice(others, self.fresh_seeds))
 
     def one(self, **changes: Any) -> dict[str, Any]:
-        """Return the settings of one run but for its seed."""
+        """Return the settings of one run, without its seed."""
         names = [field.name for field in fields(self) if field.name in get_kinds(self.task.settings)]
         return {name: getattr(self, name) for name in names} | changes
 
@@ -123,7 +123,7 @@ class SelectConfig(SelectSettings, TaggerConfig):  # type: ignore[misc]  # its l
     task = TAGGING
 
     def __post_init__(self) -> None:
-        problems = [*find_problems(self), *self.pool_problems(), *self.select_problems()]
+        problems = [*find_problems(self), *self.select_problems()]
         if self.train_with_dev is True:
             problems.append("train_with_dev must be left out: dev is what layers are compared on")
         if on_text := [name for name in self.searches if name in ON_TEXT]:
@@ -134,7 +134,7 @@ class SelectConfig(SelectSettings, TaggerConfig):  # type: ignore[misc]  # its l
 
     def search(self, method: str) -> dict[str, Any]:
         """Return the settings of one of `searches`, with a tagger of the same settings."""
-        # a supernet has an initialisation bound of its own, and the job chooses where its embeddings are kept
+        # a supernet has its own initialisation bound, and the job chooses the storage of embeddings
         own = {"embeddings", "epochs", "init_range", "storage"}
         shared = set(get_kinds(TaggerConfig)) & set(get_kinds(TaggingSearchConfig)) - own
         return {
@@ -164,16 +164,13 @@ class TextSelectConfig(SelectSettings, LanguageModelSettings):
     hidden_size: int = setting(200, "hidden size H", **COUNT)
     learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
     nodes: list[int] = setting([8], "numbers of nodes of random cells, in turn", low=1, high=100, check=all_different)
-    rates: list[float] = setting(
-        [1.0, 0.5], "each layer is tried with the learning rate times each", low=1e-6, high=1e6, check=all_different
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        raise_problems([*self.pool_problems(), *self.select_problems()])
+        raise_problems(self.select_problems())
 
     def one(self, **changes: Any) -> dict[str, Any]:
-        """Return the settings of one run but for its seed; tied embeddings are as wide as the layer."""
+        """Return the settings of one run, without its seed; tied embeddings are as wide as the layer."""
         settings = super().one(**changes)
         return settings | {"embedding_size": None} if self.embedding_size == self.hidden_size else settings
 

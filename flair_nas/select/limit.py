@@ -1,4 +1,4 @@
-"""The limit `at_most_seconds`: layers are timed beside an LSTM, and slower ones are not compared."""
+"""The limit `at_most_seconds`: layers are timed beside an LSTM, and slower ones are left out."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from flair_nas.select.runs import Runs
 
 log = logging.getLogger("flair_nas")
 
-_STEPS = "steps"  # of the ledger
+_STEPS = "steps"  # key in the ledger
 
 
 def apply_limit(runs: Runs, warn: Callable[[str], None]) -> Runs:
-    """Return the runs without layers, and sizes of random cells, that are slower than `at_most_seconds`.
+    """Return runs without the layers, and the sizes of random cells, that exceed `at_most_seconds`.
 
     Args:
         runs: the runs of a selection.
-        warn: takes a sentence on what is left out.
+        warn: function that takes a sentence on layers left out.
 
     Raises:
-        FlairNasError: all are slower.
+        FlairNasError: all layers exceed it.
     """
     config, limit = runs.config, runs.config.at_most_seconds
     if limit is None:
@@ -35,8 +35,12 @@ def apply_limit(runs: Runs, warn: Callable[[str], None]) -> Runs:
     always = [identity(rnn) for rnn in (config.rnn, "lstm")]
     names = [name for name in config.candidates or runs.usual if identity(name) not in always]
     sizes = [] if config.random == 0 else config.nodes
-    cells = [(f"random cells of {n} node{'s' * (n > 1)}", random_genotype(1, nodes=n).one_line()) for n in sizes]
-    layers = [Layer(name, rnn, config.hidden_size) for name, rnn in [*zip(names, names), *cells]]
+    named = {name: Layer(name, name, config.hidden_size) for name in names}
+    cells = {}
+    for size in sizes:
+        title, cell = f"random cells of {size} node{'s' * (size > 1)}", random_genotype(1, nodes=size)
+        cells[size] = Layer(title, cell.one_line(), config.hidden_size)
+    layers = [*named.values(), *cells.values()]
     kept = drop_slow(runs, layers, warn)
     if layers and not kept and not config.searches:
         ratio, fastest = min((ratio or 0.0, layer.name) for ratio, layer in zip(_time_layers(runs, layers), layers))
@@ -44,8 +48,8 @@ def apply_limit(runs: Runs, warn: Callable[[str], None]) -> Runs:
             f"no candidate takes at most {limit:g} times the seconds of an LSTM (fastest: {fastest}, {ratio:.2f} "
             "times); set a larger --at-most-seconds, or name faster --candidates"
         )
-    fast = [name for name in names if name in {layer.rnn for layer in kept}]
-    nodes = [size for size, (name, _) in zip(sizes, cells) if name in {layer.name for layer in kept}]
+    fast = [name for name, layer in named.items() if layer in kept]
+    nodes = [size for size, layer in cells.items() if layer in kept]
     changes: dict[str, Any] = {"match": False} | ({"nodes": nodes} if nodes else {"random": 0})
     if config.match:
         warn("no LSTM of equal size is compared, as it would take longer than the LSTM")
@@ -55,7 +59,7 @@ def apply_limit(runs: Runs, warn: Callable[[str], None]) -> Runs:
 
 
 def drop_slow(runs: Runs, layers: Sequence[Layer], warn: Callable[[str], None]) -> list[Layer]:
-    """Return the layers that meet `at_most_seconds`, with the baseline and the LSTM in any case; warn of the others."""
+    """Return the layers that meet `at_most_seconds`, the baseline and the LSTM; warn of the others."""
     config, limit = runs.config, runs.config.at_most_seconds
     if limit is None:
         return list(layers)
@@ -72,7 +76,7 @@ def drop_slow(runs: Runs, layers: Sequence[Layer], warn: Callable[[str], None]) 
 
 
 def _time_layers(runs: Runs, layers: Sequence[Layer]) -> list[float | None]:
-    """Return the time of each layer's step, relative to an LSTM; None if it is faulty. Each layer is timed once."""
+    """Return the time of each layer's step, relative to an LSTM; None if it is faulty. Time each layer once."""
     config = runs.config
     keys = [f"{identity(layer.rnn)} {layer.hidden_size} {config.one()['device']}" for layer in layers]
     known: dict[str, float | None] = dict(runs.ledger.runs.get(_STEPS, {}).get("ratios", {}))

@@ -1,4 +1,4 @@
-"""Reductions of a selection for which there is too little time, step by step."""
+"""Reductions of a selection that exceeds its budget."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from flair_nas.select.config import SelectSettings
 
 
 def reductions(config: SelectSettings, min_epochs: int, usual: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the settings that change, step by step, as a selection is made smaller; the baseline always stays.
+    """Yield changes of settings that make a selection smaller, step by step; the baseline always stays.
 
-    Controls go first, then layers that nobody named but one usual one, then learning rates and epochs down to a
-    minimum; layers that were named go last.
+    Controls go first, then all usual layers but one, then learning rates and epochs, and named layers last.
     """
     if config.random is None:
         yield {"random": 0}

@@ -1,4 +1,4 @@
-"""The answer of a selection: the better layer, its lead, how sure that is, and the cost."""
+"""The answer of a selection: the better layer, its lead with a probability, and its cost."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from flair_nas.select.candidates import Candidate, is_baseline
 from flair_nas.select.config import SelectSettings
 
 PICTURE = "seconds.svg"
-"""File of the picture, in the folder of the report."""
+"""File name of the picture."""
 
 ALL_CANDIDATES = "## All candidates"
 """Title of the last section of a report."""
 _SURE = 0.95
-_WIDE = 10.0  # points of F1
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class Scored:
 class Answer:
     """The comparison of the baseline with the best other candidate."""
 
-    part: str  # part of the data that they are scored on: test, or dev if there is no test
-    judges: tuple[int, ...]  # seeds that score them
+    part: str  # part of the data that scores them: test, or dev if there is no test
+    judges: tuple[int, ...]  # seeds that judge
     winner: Scored  # the better one
     other: Scored | None  # the worse one; None if it did not work
-    interval: tuple[float, float] | None  # of the difference, 95 %, above zero if the winner is better
-    probability: float | None  # that the winner is better, over seeds and sentences; without another both are None
+    interval: tuple[float, float] | None  # 95 % interval of the lead; None without another layer
+    probability: float | None  # probability that the winner is better; None without another layer
     fresh: bool = True  # True if the seeds took no part in the choice
 
     @property
@@ -55,7 +54,7 @@ class Answer:
 
     @property
     def found_nothing(self) -> bool:
-        """True if even the winner finds nothing, and no metric tells one layer from another."""
+        """True if even the winner finds nothing."""
         return self.winner.figure == 0  # a perplexity never is
 
     @property
@@ -69,7 +68,7 @@ def make_answer(
 ) -> Answer:
     """Return the answer from the runs of each finalist, one for each judge.
 
-    Finalists are the baseline and the best other candidate, or one of them alone.
+    Finalists are the baseline and the best other candidate, or one of them.
     """
     counts = [[unpack_counts(run["counts"]) for run in row] for row in runs]
     part, seeds = task.dev if runs[0][0]["test"] is None else "test", tuple(judges)
@@ -88,7 +87,7 @@ def make_answer(
 
 
 def recommend(answer: Answer, config: SelectSettings) -> Candidate:
-    """Return the candidate to use: the baseline, unless another one is surely better or alone works."""
+    """Return the candidate to use: the baseline, unless another is surely better or the baseline failed."""
     take = answer.other is None or answer.is_sure or is_baseline(answer.winner.candidate.layer, config)
     return (answer.winner if take else answer.other or answer.winner).candidate
 
@@ -116,17 +115,12 @@ def summarize_answer(answer: Answer, config: SelectSettings) -> str:
     return f"{keep}: {winner.candidate.layer.name} is ahead {words}, where {_SURE} would be sure."
 
 
-def _finalists(answer: Answer, config: SelectSettings) -> list[Scored]:
-    """Return the layers of the answer, the baseline first."""
-    both = [scored for scored in (answer.winner, answer.other) if scored]
-    return sorted(both, key=lambda scored: not is_baseline(scored.candidate.layer, config))
-
-
 def _answer_table(answer: Answer, ledger: Ledger, config: SelectSettings) -> list[str]:
-    """Return the layers of the answer as a small table."""
+    """Return a small table of the layers of the answer, the baseline first."""
     head = f"| layer | H | rate | {config.task.title} on {answer.part} | 95 % | P(better) | weights | s / epoch | MB |"
     lines = [head, "| --- " * 9 + "|"]
-    for scored in _finalists(answer, config):
+    both = [scored for scored in (answer.winner, answer.other) if scored]
+    for scored in sorted(both, key=lambda scored: not is_baseline(scored.candidate.layer, config)):
         layer, chance = scored.candidate.layer, "-"
         if answer.probability is not None and not answer.found_nothing and not is_baseline(layer, config):
             chance = f"{answer.probability if scored is answer.winner else 1 - answer.probability:.2f}"
@@ -147,7 +141,7 @@ def _costs(runs: Sequence[Run]) -> tuple[str, str, str]:
 
 
 def explain_answer(answer: Answer, config: SelectSettings) -> str:
-    """Return how the figures of the answer are meant, and what would settle it."""
+    """Return what the figures of the answer mean, and how to settle it."""
     task, winner, words = config.task, answer.winner, list[str]()
     judges = f"{answer.seeds} {'fresh ' * answer.fresh}seed{'s' * (answer.seeds > 1)}"
     if answer.found_nothing:
@@ -169,15 +163,11 @@ def explain_answer(answer: Answer, config: SelectSettings) -> str:
         words.append(f"To settle it, `--resume` once with `{flags}`, which adds seeds.")
     if answer.part != "test":
         words.append(f"There is no test part: these figures are of {answer.part}, which chose, and so too good.")
-    wide = task.higher_is_better and winner.interval[1] - winner.interval[0] > _WIDE
-    if wide or (answer.seeds == 1 and answer.other is None):
-        why = "one seed" if answer.seeds == 1 else "so few seeds and sentences"
-        words.append(f"With {why}, differences of several points are chance.")
     return " ".join(words)
 
 
 def suggest_longer_training(config: SelectSettings) -> str:
-    """Return advice for a selection that found nothing; its settings need another folder."""
+    """Return advice for a selection that found nothing."""
     return (
         f"Train longer (--epochs {2 * config.epochs}, in another folder) and with a larger --budget, with other "
         "learning rates (--rates), or on more sentences"
@@ -185,7 +175,7 @@ def suggest_longer_training(config: SelectSettings) -> str:
 
 
 def suggest_flags(answer: Answer, config: SelectSettings) -> str:
-    """Return the flags with which `--resume` may settle an open answer, or an empty string if it is settled."""
+    """Return the flags for `--resume` that may settle an answer, or an empty string if it is settled."""
     if answer.probability is None or answer.found_nothing:
         return ""
     if answer.seeds > 1 and (is_baseline(answer.winner.candidate.layer, config) or answer.is_sure):
@@ -209,7 +199,7 @@ def format_report(
     config: SelectSettings,
     cautions: Sequence[str] = (),
 ) -> str:
-    """Return the answer, how to use it, its cautions, and a table of all candidates, as Markdown."""
+    """Return the report as Markdown: answer, cautions, use, and a table of all candidates."""
     task, best = config.task, recommend(answer, config)
     lines = [f"# Recurrent layers for {as_markdown(str(getattr(config, task.data)))}", ""]
     lines += [f"**{as_markdown(summarize_answer(answer, config))}**", "", *_answer_table(answer, ledger, config), ""]
@@ -237,7 +227,7 @@ def format_report(
 
 
 def make_points(candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings) -> list[Point]:
-    """Return each layer that came to the end, with its best rate: seconds an epoch, and mean metric on dev."""
+    """Return a point for each finished layer with its best rate: seconds an epoch, mean metric on dev."""
     task, points = config.task, dict[str, Point]()
     for candidate in candidates:
         runs = [ledger.runs.get(candidate.run(seed), {}) for seed in config.seeds]
@@ -254,7 +244,7 @@ def make_points(candidates: Sequence[Candidate], ledger: Ledger, config: SelectS
 def _row(
     candidate: Candidate, answer: Answer, ledger: Ledger, config: SelectSettings
 ) -> tuple[tuple[float, float, float], str]:
-    """Return a row of the table, after the key that it is sorted by."""
+    """Return the key that sorts a row of the table, and the row."""
     task, layer, name = config.task, candidate.layer, as_markdown(candidate.layer.name)
     by_seed = {seed: ledger.runs.get(candidate.run(seed)) for seed in [*config.seeds, *config.fresh()]}
     good = [run for seed in config.seeds if (run := by_seed[seed]) and "error" not in run]

@@ -16,14 +16,7 @@ from flair_nas.experiments.jobs import Job, Pool, run_here
 from flair_nas.experiments.layers import identity
 from flair_nas.experiments.ledger import Ledger, Run
 from flair_nas.runs.duration import duration
-from flair_nas.select.candidates import (
-    Candidate,
-    Layer,
-    draw_layers,
-    make_candidates,
-    named_layers,
-    random_layers,
-)
+from flair_nas.select.candidates import Candidate, Layer, draw_layers, make_candidates, named_layers, random_layers
 from flair_nas.select.clock import Clock, Pace, Workload, makespan, mean_pace
 from flair_nas.select.config import SelectSettings
 
@@ -31,7 +24,7 @@ log = logging.getLogger("flair_nas")
 
 
 class Goal(NamedTuple):
-    """A run, with the epoch that it is trained to, after which it may be scored on test."""
+    """A run and its last epoch; with `score`, its model is then scored on test."""
 
     candidate: Candidate
     seed: int
@@ -40,7 +33,7 @@ class Goal(NamedTuple):
 
 
 def make_goals(candidates: Sequence[Candidate], seeds: Sequence[int], epochs: int, score: bool = False) -> list[Goal]:
-    """Return the runs of all candidates with the first seed, then with the next ones."""
+    """Return the runs of all candidates, seed by seed."""
     return [Goal(candidate, seed, epochs, score) for seed in seeds for candidate in candidates]
 
 
@@ -53,10 +46,10 @@ class Runs:
     pool: Pool
     folder: Path  # parent of the run folders
     usual: list[str]  # layers to compare if the settings name none
-    estimates: list[Run] = field(default_factory=list)  # timed batches: the pace before anything is trained
-    is_new: bool = False  # True once anything was trained
-    is_estimate: bool = False  # True if nothing will be trained, so that no process is worth its start
-    is_prepared: bool = False  # True once the words of frozen embeddings are embedded
+    estimates: list[Run] = field(default_factory=list)  # timed batches, the pace before the first training
+    is_new: bool = False  # True once something was trained
+    is_estimate: bool = False  # True if nothing will be trained, so no process needs to start
+    is_prepared: bool = False  # True once frozen embeddings are computed
 
     @property
     def rungs(self) -> list[int]:
@@ -75,9 +68,9 @@ class Runs:
         self.train(make_goals(candidates, self.config.seeds[:1], epochs), f"{title}, to epoch {epochs}")
 
     def train(self, goals: Sequence[Goal], title: str, until: float = math.inf) -> None:
-        """Train runs to their epochs and score them; leave those alone that are done.
+        """Train runs to their epochs and score them; skip those that are done.
 
-        No new run begins once one would end after `until`, in seconds of the selection.
+        Once a run would end after `until`, in seconds of the selection, no new run begins.
         """
         task, jobs, seconds = self.config.task, [], dict[str, float]()
         for goal in self._sort(self.to_do(goals)):
@@ -103,9 +96,9 @@ class Runs:
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, metric, spent)
 
     def _sort(self, goals: Sequence[Goal]) -> list[Goal]:
-        """Sort runs by seed, as a comparison needs all candidates with one; the longest of each come first.
+        """Sort runs by seed, the longest of each first; a run of unknown length counts as the longest.
 
-        Then no process waits long for another at the end. Runs of unknown length come before that.
+        Then no process waits long for another at the end.
         """
         seeds = list(dict.fromkeys(goal.seed for goal in goals))
         return sorted(goals, key=lambda goal: (seeds.index(goal.seed), -self.seconds(goal)))  # stable
@@ -113,7 +106,7 @@ class Runs:
     # --- time ---
 
     def estimated_pace(self, candidates: Sequence[Candidate]) -> Pace:
-        """Return the pace by a few batches, which are timed once, of the first layer and of the last."""
+        """Return the pace by a few batches of the first layer and the last. Time them once."""
         if not self.estimates:
             pair = list({candidate.layer: candidate for candidate in (candidates[0], candidates[-1])}.values())
             log.info("a few batches of %s tell what an epoch takes", " and ".join(c.layer.name for c in pair))
@@ -137,30 +130,34 @@ class Runs:
         return mean_pace(good) if good else None
 
     def seconds(self, goal: Goal) -> float:
-        """Return the time that a run still takes by the pace of the first seed; infinity if that is unknown."""
+        """Return the time left of a run, by the pace of the first seed; infinity if that is unknown."""
         pace, first = self.pace([goal.candidate]), self.run(goal.candidate, self.config.seeds[0])
         until = len(first["dev"]) if first.get("exhausted") else goal.epochs
         reached = len(self.run(goal.candidate, goal.seed).get("dev", ()))
         return math.inf if pace is None else pace.epoch * max(0, until - reached) + pace.overhead
 
     def remaining(self, goals: Sequence[Goal]) -> float:
-        """Return the time that runs still take, side by side."""
+        """Return the time left of runs, side by side."""
         return makespan(sorted(map(self.seconds, self.to_do(goals)), reverse=True), self.pool.workers)
 
     def workload(self, candidates: Sequence[Candidate], pace: Pace) -> Workload:
-        """Return candidates as the planner takes them."""
+        """Return candidates with what is already done."""
         first, epochs = self.config.seeds[:1], self.config.epochs
         done = [len(candidates) - len(self.to_do(make_goals(candidates, first, rung))) for rung in self.rungs]
         judging = make_goals(candidates, self.config.fresh(), epochs, score=True)
         return Workload(len(candidates), pace, done, len(judging) - len(self.to_do(judging)))
 
     def named_workload(self, usual: Sequence[str] = ()) -> Workload:
-        """Return the candidates of `named` that have not failed, and those that are still to be searched or matched."""
+        """Return the candidates of `named` that have not failed, and those to be searched or matched."""
         named = self.named(usual)
         good = [candidate for candidate in named if not self.has_failed(candidate)]
         load = self.workload(good, self.pace(good) or self.estimated_pace(named))
-        pending = len(self.searches_to_do()) + (self.config.match and not self.matched())
-        return load._replace(candidates=len(good) + pending * len(self.config.rates))
+        return load._replace(candidates=len(good) + self.num_pending * len(self.config.rates))
+
+    @property
+    def num_pending(self) -> int:
+        """Number of layers still to be searched or matched."""
+        return len(self.searches_to_do()) + (self.config.match and not self.matched())
 
     # --- state ---
 
@@ -169,7 +166,7 @@ class Runs:
         return self.ledger.runs.get(candidate.run(seed), {"error": "it was not begun"})
 
     def to_do(self, goals: Sequence[Goal]) -> list[Goal]:
-        """Return the runs that have not failed, and have not reached their epoch, their early end or a score."""
+        """Return the runs that are not done: neither failed, nor trained and scored as their goals ask."""
 
         def is_done(goal: Goal) -> bool:
             run = self.ledger.runs.get(goal.candidate.run(goal.seed), {})
@@ -196,7 +193,7 @@ class Runs:
     # --- layers ---
 
     def named(self, usual: Sequence[str] = ()) -> list[Candidate]:
-        """Return the candidates that any budget has: the named ones, or a usual one, a random cell, and all begun."""
+        """Return the candidates of any budget: the named ones or a usual one, a random cell, and all begun."""
         config = self.config
         random = max(1, self.num_random()) if config.random is None else config.random
         layers = named_layers(config, usual or self.begun_usual() or self.usual[:1])
@@ -207,15 +204,13 @@ class Runs:
         return bool(self.run(candidate, self.config.seeds[0]).get("dev"))
 
     def begun_usual(self) -> list[str]:
-        """Return the usual layers that were trained with an earlier budget, which stay."""
-        if not self.ledger.runs:
-            return []
+        """Return the usual layers that were begun with an earlier budget; these stay."""
         candidates = make_candidates(self.config, named_layers(self.config, self.usual))
         begun = {identity(c.layer.rnn) for c in candidates if self._is_begun(c)}
         return [name for name in self.usual if identity(name) in begun]
 
     def num_random(self) -> int:
-        """Return the number of random cells that were trained with an earlier budget, which stay."""
+        """Return the number of random cells that were begun with an earlier budget; these stay."""
 
         def is_begun(layers: list[Layer]) -> bool:
             return any(map(self._is_begun, make_candidates(self.config, layers)))
@@ -223,7 +218,7 @@ class Runs:
         return sum(1 for _ in itertools.takewhile(is_begun, draw_layers(self.config)))
 
     def searches_to_do(self) -> dict[str, str]:
-        """Return the searches that have not ended, by their names in the ledger."""
+        """Return the searches that have not ended, by their keys in the ledger."""
         return {name: method for name, method in self._searches().items() if name not in self.ledger.runs}
 
     def searched(self) -> list[Layer]:
@@ -236,12 +231,12 @@ class Runs:
         return {f"search-{method}-{self.config.search_epochs}-epochs": method for method in self.config.searches}
 
     def matched(self) -> list[Layer]:
-        """Return the LSTMs that were trained because they were as large as the largest layer of their time."""
+        """Return the trained LSTMs that matched the largest layer in size."""
         matches = (re.match(r"lstm-(\d+)-[0-9a-f]{6}-rate", name) for name in self.ledger.runs)
         sizes = sorted({int(match[1]) for match in matches if match})
         return [Layer(f"lstm-{size}", "lstm", size) for size in sizes]
 
     def others(self, candidates: Sequence[Candidate]) -> list[str]:
-        """Return the names of trained candidates that are none of these."""
+        """Return the names of other trained candidates."""
         trained = {name.rpartition("-seed")[0] for name, run in self.ledger.runs.items() if "dev" in run}
         return sorted(trained - {candidate.name for candidate in candidates})

@@ -45,16 +45,16 @@ log = logging.getLogger("flair_nas")
 
 @dataclass(frozen=True)
 class Selection:
-    """The result of a selection."""
+    """Result of a selection."""
 
-    answer: Answer  # the better layer, its lead, and how sure that is
+    answer: Answer  # the better layer, and its lead with a probability
     report: str  # answer and all figures, as Markdown
     out: Path  # folder of the selection
-    config: SelectSettings  # settings, without what the budget had no time for
+    config: SelectSettings  # settings, as reduced to the budget
 
     @property
     def recommended(self) -> Candidate:
-        """Candidate to use, whose model is saved: the baseline, unless another one is surely better."""
+        """Candidate to use, whose model is saved: the baseline, unless another is surely better."""
         return recommend(self.answer, self.config)
 
 
@@ -68,8 +68,8 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
         progress: draw a progress bar while words are embedded.
 
     Raises:
-        FlairNasError: settings, corpus or folder cannot be used; the budget is too small for two layers with one
-            learning rate and the epochs of the first rung; or no run worked.
+        FlairNasError: settings, corpus or folder cannot be used. The budget is too small for two layers with the epochs
+            of the first rung. No run worked.
         RunStopped: Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full.
 
@@ -84,7 +84,7 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
     """
     not_while_imported()
     check_config(config, SelectConfig, TextSelectConfig)
-    for layer in named_layers(config):  # before the corpus is loaded, which takes time
+    for layer in named_layers(config):  # before the corpus is loaded
         warn_of_risks(layer.rnn)
     with (
         open_run(out, config, may_change=config.may_change, quantity="selection", command="flair-nas select") as run,
@@ -104,7 +104,7 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
 
 
 def estimate_selection(config: SelectSettings, out: str | Path | None = None) -> list[str]:
-    """Return within seconds, in words, what `select_layer` would compare; nothing is trained or written.
+    """Return sentences on what `select_layer` would compare, within seconds; train and write nothing.
 
     Args:
         config: the settings.
@@ -124,7 +124,6 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
         study.fit_settings()
         usual, runs, config = study.choose_usual(), study.runs, study.config
         names = dict.fromkeys(c.layer.name for c in runs.named(usual) if not runs.has_failed(c))
-        pending = len(runs.searches_to_do()) + (config.match and not runs.matched())
         rates = ", ".join(f"{config.learning_rate * rate:g}" for rate in config.rates)
         epoch, embedding = runs.named_workload().pace.epoch, runs.embedding_seconds
         return [
@@ -132,7 +131,7 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
             *study.cautions,
             f"compared within {config.budget}: {_join(list(names))}"
             + ", and as many random cells as there is time for" * (config.random is None)
-            + f", and {pending} more, searched or of equal size" * (pending > 0)
+            + f", and {runs.num_pending} more, searched or of equal size" * (runs.num_pending > 0)
             + f"; learning rates {rates}; {config.epochs} epochs",
         ]
 
@@ -146,7 +145,7 @@ def _join(names: Sequence[str], limit: int = 12) -> str:
 
 
 def _read(study: Study, progress: bool) -> Any:
-    """Return the data, with embeddings ready where they can be."""
+    """Return the data; compute frozen embeddings."""
     work = study.config.task.work
     data = work.read(study.config.one())
     study.ledger.check(work.fingerprint(data))
@@ -159,7 +158,7 @@ def _read(study: Study, progress: bool) -> Any:
 
 
 def _make_layers(study: Study, data: Any) -> list[Layer]:
-    """Return the layers that are named, searched on the same data, and matched in size."""
+    """Return the layers that are named, searched on the same data, or matched in size."""
     runs, config, folder = study.runs, study.config, study.runs.folder.parent / "searches"
     layers, jobs = named_layers(config, study.choose_usual()), []
     for name, method in runs.searches_to_do().items():
@@ -168,17 +167,17 @@ def _make_layers(study: Study, data: Any) -> list[Layer]:
     if jobs:
         log.info("%d cells are searched on this %s", len(jobs), config.task.data)
     for outcome in runs.pool.run(jobs):
-        study.ledger.note(outcome)  # also of a search that failed; the rest goes on
+        study.ledger.note(outcome)  # if a search fails, the rest goes on
     layers += runs.searched()
     if config.match:
         matched = matched_lstm(config, config.task.work.counter(data), [*layers, *random_layers(config, 1)])
-        # larger layers than before want another one; those that were trained stay
+        # a larger layer than before needs another LSTM; those that were trained stay
         layers += dict.fromkeys([*runs.matched(), *([matched] if matched else [])])
     return drop_slow(runs, layers, study.warn)
 
 
 def _select(study: Study, layers: list[Layer]) -> Selection:
-    """Train and choose, write the report, and copy the recommended model of its best seed."""
+    """Train and choose; write the report, and copy the model of the recommended layer from its best seed."""
     runs, config, out = study.runs, study.config, study.runs.folder.parent
     cells = random_layers(config, study.count_random(layers))
     if (config.random or 0) * (1 + bool(config.gates)) > len(cells):

@@ -1,4 +1,4 @@
-"""Steps of a selection. Each decides by the time left, trains, and prunes; its decision stays in the ledger's plan."""
+"""Steps of a selection. Each decides by the time left, trains and prunes; decisions stay in the ledger's plan."""
 
 from __future__ import annotations
 
@@ -14,14 +14,8 @@ from typing import Any
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.config import format_time
 from flair_nas.experiments.successive_halving import survivors
-from flair_nas.select.candidates import (
-    Candidate,
-    Layer,
-    is_baseline,
-    make_candidates,
-    random_layers,
-)
-from flair_nas.select.clock import MARGIN, Clock, max_fitting
+from flair_nas.select.candidates import Candidate, Layer, is_baseline, make_candidates, random_layers
+from flair_nas.select.clock import MARGIN, OVERTIME, max_fitting
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.limit import apply_limit
 from flair_nas.select.planner import describe_changes, reductions
@@ -30,9 +24,9 @@ from flair_nas.select.runs import Goal, Runs, make_goals
 log = logging.getLogger("flair_nas")
 
 MIN_JUDGES = 2
-"""Fresh seeds that a comparison should have: one seed of each layer does not tell which is better."""
+"""Minimum fresh seeds of a comparison: with one, chance decides."""
 _MAX_RANDOM = 1000
-_FEW_EACH = 4  # random cells by worker that may train at once, however few have trained before
+_FEW_EACH = 4  # random cells for each worker that may train at once, however few have trained before
 
 
 class Study:
@@ -40,17 +34,12 @@ class Study:
 
     def __init__(self, runs: Runs) -> None:
         self.runs, self.ledger = runs, runs.ledger
-        self.cautions: list[str] = []  # for the report: what the answer may lack
+        self.cautions: list[str] = []  # sentences for the report
 
     @property
     def config(self) -> SelectSettings:
-        """Settings, without what the budget has no time for."""
+        """Settings, as reduced to the budget."""
         return self.runs.config
-
-    @property
-    def clock(self) -> Clock:
-        """Budget and time of the selection."""
-        return self.runs.clock
 
     def warn(self, caution: str, level: int = logging.INFO) -> None:
         """Keep a caution for the report, and log it."""
@@ -58,9 +47,9 @@ class Study:
         log.log(level, "%s", caution)
 
     def needs(self, fresh: int, usual: Sequence[str] = (), changes: Mapping[str, Any] | None = None) -> float:
-        """Return the seconds that the selection still takes, with fresh seeds of two candidates."""
+        """Return the seconds left of the selection, with fresh seeds of two candidates."""
         runs = self._change(changes or {})
-        load = runs.named_workload(usual)  # may time a few batches, by which embedding is estimated, too
+        load = runs.named_workload(usual)  # first, as it may set `embedding_seconds`
         return runs.embedding_seconds + runs.clock.remaining(load, fresh)
 
     def _change(self, changes: Mapping[str, Any]) -> Runs:
@@ -69,10 +58,10 @@ class Study:
     # --- before the first rung ---
 
     def fit_settings(self) -> None:
-        """Reduce the settings to layers that are fast enough, then to what there is time for; each is a caution.
+        """Leave out layers that are too slow, then reduce the settings to the budget; each change is a caution.
 
         Raises:
-            FlairNasError: no layer is fast enough, or the time is too short even for the smallest comparison.
+            FlairNasError: no layer is fast enough, or the smallest comparison exceeds the budget.
         """
         self.runs = apply_limit(self.runs, self.warn)
         config, plan = self.config, self.ledger.plan
@@ -85,12 +74,12 @@ class Study:
         self.runs = self._change(changes)
 
     def _choose_changes(self) -> dict[str, Any]:
-        """Return the fewest changes with which the selection fits; without any fresh seed the answer is undecided."""
+        """Return the fewest changes that fit the selection into the budget, at worst without fresh seeds."""
         config, judges = self.config, min(MIN_JUDGES, self.config.fresh_seeds)
         begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
         steps = reductions(config, max(begun, self.runs.rungs[0]), self.runs.usual)
-        self.runs.named_workload()  # what is timed here is spent
-        left = self.clock.left
+        self.runs.named_workload()  # first, as timing takes time
+        left = self.runs.clock.left
         for changes in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
             fits = self.needs(judges, changes=changes) <= MARGIN * left
             if fits or not self.needs(0, changes=changes):  # one that is finished stays
@@ -98,7 +87,7 @@ class Study:
         needs = (self.needs(0, changes=changes), self.needs(judges, changes=changes), self.needs(judges))
         if needs[0] <= left:
             return changes
-        least, judged, whole = (format_time(seconds / MARGIN + self.clock.spent) for seconds in needs)
+        least, judged, whole = (format_time(seconds / MARGIN + self.runs.clock.spent) for seconds in needs)
         runs = self._change(changes)
         epoch = runs.named_workload().pace.epoch
         layers = " and ".join(dict.fromkeys(c.layer.name for c in runs.named() if not runs.has_failed(c)))
@@ -110,7 +99,7 @@ class Study:
 
     def choose_usual(self) -> list[str]:
         """Return the usual layers to compare if no candidates are named: those begun, and more if there is time."""
-        names, fresh, limit = self.runs.usual, self.config.fresh_seeds, self.clock.planned
+        names, fresh, limit = self.runs.usual, self.config.fresh_seeds, self.runs.clock.planned
         if self.config.candidates:
             return []
 
@@ -134,9 +123,9 @@ class Study:
         return decision if limit is None else f"{decision} within {limit:g} times the LSTM"
 
     def count_random(self, layers: Sequence[Layer]) -> int:
-        """Return the number of random cells to compare, by the time that the named layers take in the first rung.
+        """Return the number of random cells to compare, by the time of the first rung.
 
-        Many runs side by side may take longer than those few. Never more cells train at once than have trained before.
+        Many runs side by side may take longer than a few. So never more cells train at once than have trained before.
         """
         config, runs = self.config, self.runs
 
@@ -157,13 +146,13 @@ class Study:
         return config.random if config.random is not None else self.ledger.decide(self._within_limit("random"), choose)
 
     def _max_random(self, layers: Sequence[Layer], begun: int, step: int) -> int:
-        """Return the number of random cells that there is time for, of `step` candidates each."""
-        runs, limit = self.runs, self.clock.planned
+        """Return the number of random cells, of `step` candidates each, that the time left allows."""
+        runs, limit = self.runs, self.runs.clock.planned
         candidates = make_candidates(self.config, [*layers, *random_layers(self.config, begun)])
         if (pace := runs.pace(candidates)) is None:
             raise FlairNasError(f"no run of rung 1 worked: {runs.errors()}")
         good = [candidate for candidate in candidates if not runs.has_failed(candidate)]
-        load = runs.workload(good, pace)  # with the cells that were begun
+        load = runs.workload(good, pace)
 
         def fits(more: int) -> bool:
             larger = load._replace(candidates=load.candidates + more * step)
@@ -174,7 +163,7 @@ class Study:
     # --- the rungs ---
 
     def prune(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Train candidates rung by rung with the first seed; return those that reach the last epoch, best first."""
+        """Train candidates rung by rung with the first seed; return those with the last epoch, best first."""
         runs, alive, places, costs = self.runs, list(candidates), len(candidates), dict[str, float]()
         for rung, epochs in enumerate(runs.rungs, start=1):
             runs.train_first_seeds(alive, epochs, f"rung {rung} of {len(runs.rungs)}")
@@ -188,9 +177,9 @@ class Study:
         return sorted((c for c in alive if c.name in costs), key=lambda candidate: costs[candidate.name])
 
     def _count_places(self, rung: int, places: int, alive: Sequence[Candidate], costs: Mapping[str, float]) -> int:
-        """Return the number that go on after a rung, by the rule, unless time is short for the fresh seeds of two."""
+        """Return the number of candidates that go on: by the rule, or fewer if time for fresh seeds is short."""
         runs, by_rule = self.runs, self.config.task.rule.counts(places, self.runs.rungs)[1]
-        left = self.clock.left
+        left = runs.clock.left
 
         def seconds(count: int) -> float:
             going = self._survivors(alive, costs, count)
@@ -209,7 +198,7 @@ class Study:
         return count
 
     def _survivors(self, alive: Sequence[Candidate], costs: Mapping[str, float], places: int) -> list[Candidate]:
-        """Return the candidates that go on: the baseline with each rate, which thus has its best one, and the best."""
+        """Return the candidates that go on: the baseline with each rate, and the best."""
         baselines = [c.name for c in alive if is_baseline(c.layer, self.config)]
         kept = survivors(costs, places, baselines)
         return [candidate for candidate in alive if candidate.name in kept]
@@ -217,13 +206,13 @@ class Study:
     # --- after the last rung ---
 
     def choose(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[int]]:
-        """Return the baseline with its best rate, the best other candidate, and the seeds that chose them, by dev."""
+        """Choose the best rate of the baseline and the best other candidate, by dev; return both and the seeds."""
         runs, epochs = self.runs, self.config.epochs
         finalists, seeds = self._plan_choice(ranked)
         names = " and ".join(candidate.name for candidate in finalists)
         runs.train(make_goals(finalists, seeds, epochs), f"{count_seeds(seeds)} of {names} choose")
         costs = {c: [runs.cost(c, seed, epochs) for seed in seeds] for c in finalists}
-        # a seed with which all have failed tells nothing
+        # a seed counts only if one worked with it
         valid = [at for at in range(len(seeds)) if not all(math.isinf(row[at]) for row in costs.values())]
         means = {c: statistics.mean(row[at] for at in valid) for c, row in costs.items()}
         best = sorted((c for c in finalists if not math.isinf(means[c])), key=lambda c: means[c])
@@ -232,39 +221,37 @@ class Study:
         return [group[0] for group in self._groups(best)], [seeds[at] for at in valid]
 
     def _plan_choice(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[int]]:
-        """Return the finalists, and the seeds that choose among them: the first, or all if there is time for these."""
-        config, runs, left = self.config, self.runs, self.clock.left
+        """Return the finalists and the seeds that choose: the first, or all if there is time."""
+        config, runs, left = self.config, self.runs, self.runs.clock.left
         first = [group[0] for group in self._groups(ranked)]
         order = [*first, *(candidate for candidate in ranked if candidate not in first)]
 
         def seconds(count: int) -> float:
             further = make_goals(order[:count], config.seeds[1:], config.epochs)
             if not runs.to_do(further):
-                return 0.0  # seeds that have chosen do so again
-            return runs.remaining(further) + self._fresh_seconds(order[:count])
+                return 0.0  # all are trained
+            # fresh seeds of the slowest of each group
+            pairs = ([self._judging([candidate]) for candidate in group] for group in self._groups(order[:count]))
+            fresh = [goal for goals in pairs for goal in max(goals, key=runs.remaining)]
+            return runs.remaining(further) + runs.remaining(fresh)
 
         counts = range(len(order), len(first), -1)
         count = self.ledger.decide("finalists", lambda: max_fitting(counts, seconds, left, len(first)))
         seeds = self.ledger.decide("seeds", lambda: len(config.seeds) if seconds(count) <= left else 1)
         return order[:count], config.seeds[:seeds]
 
-    def _fresh_seconds(self, finalists: Sequence[Candidate]) -> float:
-        """Return the seconds for the fresh seeds of the baseline and another layer, by the slowest finalists."""
-        pairs = ([self._judging([candidate]) for candidate in group] for group in self._groups(finalists))
-        return self.runs.remaining([goal for goals in pairs for goal in max(goals, key=self.runs.remaining)])
-
     def _judging(self, candidates: Sequence[Candidate], count: int | None = None) -> list[Goal]:
         return make_goals(candidates, self.config.fresh()[:count], self.config.epochs, score=True)
 
     def _groups(self, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-        """Split candidates into the baseline with its rates and the others; an empty group is left out."""
+        """Split candidates into those of the baseline and the others; leave out an empty group."""
         groups = [[c for c in candidates if is_baseline(c.layer, self.config) is kind] for kind in (True, False)]
         return [group for group in groups if group]
 
     def judge(self, finalists: Sequence[Candidate]) -> list[int]:
         """Return the fresh seeds that have scored all finalists; none if there was no time for one."""
-        config, runs, end = self.config, self.runs, self.clock.end
-        names, left = " and ".join(candidate.name for candidate in finalists), end - self.clock.spent
+        config, runs, end = self.config, self.runs, OVERTIME * self.runs.clock.budget
+        names, left = " and ".join(candidate.name for candidate in finalists), end - runs.clock.spent
         counts = range(config.fresh_seeds, 0, -1)
         count = self.ledger.decide(
             f"{config.fresh_seeds} of {names}",
@@ -282,7 +269,7 @@ class Study:
         return scored
 
     def judge_by_choosers(self, finalists: Sequence[Candidate], chose: Sequence[int]) -> list[int]:
-        """Return the seeds that chose and have scored all finalists."""
+        """Score all finalists with the seeds that chose; return those that worked."""
         self.warn("the seeds that chose judge, too, which flatters the winner")
         self.runs.train(make_goals(finalists, chose, self.config.epochs, score=True), "their score")
         scored = self._scored(finalists, chose)

@@ -1,4 +1,4 @@
-"""Cached folders: made once by one process at a time, whole or not at all, and checked before each use."""
+"""Cached folders: one process makes each, whole or not at all, and each use checks it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.storage.files import hash_data, hash_file, write_text
+from flair_nas.storage.files import DISK_FULL, hash_data, hash_file, write_text
 from flair_nas.storage.locks import locked
 from flair_nas.storage.paths import cache_root, check_regular
 
@@ -32,8 +32,8 @@ class Kind(NamedTuple):
     """A kind of cached folders."""
 
     folder: str  # in the cache
-    content: str  # in a few words in the plural, for messages
-    variable: str = "FLAIR_NAS_CACHE"  # that names the cache, for messages
+    content: str  # plural noun, for messages
+    variable: str = "FLAIR_NAS_CACHE"  # environment variable of the cache, for messages
 
 
 def cached_folder(
@@ -45,11 +45,11 @@ def cached_folder(
 ) -> tuple[Path, dict[str, Any]]:
     """Return the folder ``KIND/FINGERPRINT`` of the cache; make it if it is missing or damaged.
 
-    A file counts as unchanged if size and modification time are those of its making, or else its SHA-256.
+    A file is unchanged if its size and its modification time are, or else its size and its SHA-256.
 
     Args:
         kind: the kind of the folder.
-        fingerprint: digest of everything that the folder is made of.
+        fingerprint: digest of everything that the content depends on.
         build: writes files to an empty folder, and returns further content, as JSON data.
         cache: as for `flair_nas.storage.paths.cache_root`.
         refresh: make it again; if that fails, the present folder stays.
@@ -59,48 +59,45 @@ def cached_folder(
 
     Raises:
         CacheError: the folder cannot be written.
-        OSError: the disk is full. Nothing half-written stays, nor if `build` raises an error.
+        OSError: the disk is full. No half-written folder is left, also if `build` raises an error.
     """
     folder = cache_root(cache) / kind.folder / fingerprint
+    aside = folder.with_name(f".{fingerprint}.old")  # the folder while a newer one takes its place
     content, problem = _look(folder)
     if content is not None and not refresh:
         return folder, content
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _claimed(folder, kind) as part:
-            _put_back(folder)
+            _put_back(aside, folder)
             content, problem = _look(folder)  # another process may have made it while this one waited
             if content is None or refresh:
                 if problem:
-                    damaged = "%s: this cache of %s is damaged (%s), so it is made again"
-                    log.warning(damaged, folder, kind.content, problem)
+                    log.warning("%s: this cache of %s is damaged (%s); it is made again", folder, kind.content, problem)
                     _remove(folder)
                 content = build(part)
                 _write_manifest(part, fingerprint, content)
                 if refresh and folder.exists():
-                    os.rename(folder, _aside(folder))
+                    os.rename(folder, aside)
                 try:
                     _put_in_place(part, folder, kind)
                 finally:
-                    _put_back(folder)
+                    _put_back(aside, folder)
         return folder, content
     except OSError as error:
-        raise _explained(error, folder, kind) from error
-
-
-def _explained(error: OSError, folder: Path, kind: Kind) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        message = f"no room for the {kind.content} (nothing half-written is left); free some disk space, or "
-        message += f"choose a folder on another disk with the environment variable {kind.variable}"
-        return OSError(errno.ENOSPC, message, str(folder))
-    return CacheError(
-        f"{folder.parent}: cannot write to this cache of {kind.content} ({error.strerror or error}); choose another "
-        f"folder with the environment variable {kind.variable}"
-    )
+        advice = f"choose another folder with the environment variable {kind.variable}"
+        if error.errno in DISK_FULL:
+            message = (
+                f"no room for the {kind.content} (nothing half-written is left); free some disk space, or {advice}"
+            )
+            raise OSError(errno.ENOSPC, message, str(folder)) from error
+        raise CacheError(
+            f"{folder.parent}: cannot write to this cache of {kind.content} ({error.strerror or error}); {advice}"
+        ) from error
 
 
 def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the content of a folder, or None and what is wrong with it; a missing folder has no fault."""
+    """Return the content of a folder and its fault: the content is None if it has one, or is missing."""
     if not os.path.lexists(folder):
         return None, ""
     try:
@@ -137,7 +134,7 @@ def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> 
 
 @contextlib.contextmanager
 def _claimed(folder: Path, kind: Kind) -> Iterator[Path]:
-    """Yield an empty folder beside `folder` that no other process writes to; remove it unless it was renamed."""
+    """Yield an empty folder beside `folder` that no other process writes to; remove it if it was not renamed."""
 
     def waiting() -> None:
         log.warning("%s: waiting for another process that is making these %s", folder, kind.content)
@@ -147,7 +144,7 @@ def _claimed(folder: Path, kind: Kind) -> Iterator[Path]:
         _remove(part)
         if fault is None:
             part.mkdir()
-        else:  # other processes may make one at the same time
+        else:  # several processes may be here at the same time
             part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
         try:
             yield part
@@ -155,16 +152,11 @@ def _claimed(folder: Path, kind: Kind) -> Iterator[Path]:
             _remove(part)
 
 
-def _aside(folder: Path) -> Path:
-    """Return the path of a folder while a newer one takes its place."""
-    return folder.with_name(f".{folder.name}.old")
-
-
-def _put_back(folder: Path) -> None:
+def _put_back(aside: Path, folder: Path) -> None:
     """Restore a folder that was put aside, unless a newer one has taken its place."""
-    if not folder.exists() and _aside(folder).exists():
-        os.rename(_aside(folder), folder)
-    _remove(_aside(folder))
+    if not folder.exists() and aside.exists():
+        os.rename(aside, folder)
+    _remove(aside)
 
 
 def _put_in_place(part: Path, folder: Path, kind: Kind) -> None:

@@ -16,14 +16,14 @@ from pathlib import Path
 from flair_nas.storage.paths import check_regular
 
 _BY_NUMPY = re.compile(r"^\d+ requested and \d+ written")  # its error of a full disk has no number
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UNFINISHED = ".flair-nas.part"
-"""The end of the names of temporary files and folders."""
+"""Suffix of temporary files and folders."""
 
 
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary file beside `path` that takes its name when the block ends without an error.
+    """Yield a temporary file beside `path`; rename it to `path` when the block ends without an error.
 
     Raises:
         OSError: the file cannot be written. The old file stays, and the temporary one is removed.
@@ -32,7 +32,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     try:
         # a prefix of the name: file names are limited to 255 bytes
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:50]}.", suffix=UNFINISHED, dir=path.parent)
-    except OSError as error:  # it names the temporary file
+    except OSError as error:  # which names the temporary file
         raise OSError(error.errno, error.strerror, str(path)) from None
     os.close(handle)
     temporary = Path(name)
@@ -53,9 +53,9 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 
 def _explain(error: BaseException, path: Path, temporary: Path) -> OSError | None:
-    """Return an error of the system that names the file the user wants, or None for other errors."""
+    """Return a system error that names `path`, or None for errors of other kinds."""
     number = _system_error(error)
-    if number in _FULL:
+    if number in DISK_FULL:
         kept = "the file that was there before is kept" if path.exists() else "no half-written file is left"
         message = f"no room to write this file ({kept}); free some disk space, then run the command again"
         return OSError(errno.ENOSPC, message, str(path))
@@ -84,7 +84,7 @@ def copy_whole(source: str | Path, target: str | Path) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise OSError if a file cannot be written, or is a pipe or a device."""
+    """Raise OSError if a file cannot be written, or if it is a pipe or a device."""
     path = Path(path)
     if path.exists():
         check_regular(path)
@@ -116,5 +116,5 @@ def hash_data(data: Mapping[str, object]) -> str:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Return True for a temporary file or folder of this package, which a killed process leaves behind."""
+    """Return True for a temporary file or folder of this package, as a killed process leaves behind."""
     return path.name.startswith(".") and path.name.endswith(UNFINISHED)

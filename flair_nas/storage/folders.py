@@ -1,4 +1,4 @@
-"""Folders that one process at a time writes to, and sets of files that are replaced whole or not at all."""
+"""Locked folders, and sets of files that are replaced whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Make a folder and lock it for this process while the block runs. A new folder that stays empty is removed.
+    """Make a folder and lock it while the block runs; remove a new folder that stays empty.
 
     Raises:
         FlairNasError: another process holds the lock, or the folder cannot be written to.
@@ -36,7 +36,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
             raise FlairNasError(f"cannot write to the folder {folder}: {error.strerror or error}") from None
         except LockHeldError as holder:
             raise FlairNasError(
-                f"{folder} is in use by {holder}; wait until it has ended, or choose another folder"
+                f"{folder} is in use by {holder}; wait until it ends, or choose another folder"
             ) from None
         if fault is not None:
             log.warning("%s cannot be locked (%s): let no other process use it", folder, fault.strerror)
@@ -52,13 +52,13 @@ def _remove_empty(folder: Path) -> None:
 def whole_files(folder: Path, last: str, ours: Callable[[Path], Collection[str]] = lambda folder: ()) -> Iterator[Path]:
     """Yield an empty folder whose files move to `folder` when the block ends without an error.
 
-    Until then the files of `folder` stay as they are. A kill between the first and the last of the moves, which take
-    milliseconds, leaves some files of both.
+    Until then the files of `folder` stay as they are. Only a kill during the moves, which take milliseconds, leaves a
+    mixture.
 
     Args:
-        folder: a folder that is new, or holds no other files than `ours`.
-        last: the file that is moved last; with it the set is whole.
-        ours: names the files of an earlier call, by default none. Those that it does not name after the moves are
+        folder: a folder that is new, or holds only `ours`.
+        last: the file to move last; with it the set is whole.
+        ours: function that names the files of an earlier call. Files that it no longer names after the moves are
             removed.
 
     Raises:

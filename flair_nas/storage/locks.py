@@ -1,4 +1,4 @@
-"""Lock files: one process holds a lock at a time, and the system releases it when the process ends."""
+"""Lock files. One process holds a lock at a time; the system releases it when the process ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flair_nas.storage.paths import read_file
 
 
 class LockHeldError(Exception):
-    """The error for a lock that another process holds; its text names the process if it is known."""
+    """Error of a lock that another process holds; it names the process if it can."""
 
 
 @contextlib.contextmanager
@@ -21,9 +21,8 @@ def locked(path: Path, waiting: Callable[[], object] | None = None) -> Iterator[
     """Hold a lock file while the block runs, and delete it afterwards.
 
     Args:
-        path: the lock file. It contains the number of the process that holds it. A killed process leaves it behind,
-            unlocked.
-        waiting: called before this process waits for another one. None raises `LockHeldError` instead of waiting.
+        path: the lock file, with the number of the process. A killed process leaves it behind, unlocked.
+        waiting: called before this process waits for another. If it is None, `LockHeldError` is raised instead.
 
     Yields:
         None, or the reason why nothing is locked on a file system without locks.

@@ -1,4 +1,4 @@
-"""Parts of a corpus or text: train, dev and test, told by the names of their files."""
+"""Parts of a corpus or text, by the names of their files: train, dev and test."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PART_NAMES = {
     "dev": ("dev", "valid", "validation", "val", "testa"),
     "test": ("test", "testing", "testb"),
 }
-"""Words in the name of a file that tell its part."""
+"""Words of file names, by part."""
 
 
 def part_of(file: Path) -> str:
-    """Return the part that a file's name has as a word, or an empty text.
+    """Return the part whose word is in a file's name, or an empty string.
 
     Raises:
         FlairNasError: the name has words of several parts.
@@ -30,17 +30,16 @@ def part_of(file: Path) -> str:
 
 
 def find_parts(files: Iterable[Path]) -> dict[str, Path]:
-    """Return the file of each part, in the order train, dev, test; others are left out.
+    """Return the file of each part, in the order train, dev, test; leave out other files.
 
     Raises:
         FlairNasError: several files could be a part, or a name could mean several parts.
     """
-    found: dict[str, list[Path]] = {part: [] for part in PART_NAMES}
-    for file in sorted(files):
-        if part := part_of(file):
-            found[part].append(file)
-    for part, several in found.items():
+    by_part = [(part_of(file), file) for file in sorted(files)]
+    for part in PART_NAMES:
+        several = [file for name, file in by_part if name == part]
         if len(several) > 1:
             names = ", ".join(file.name for file in several)
             raise FlairNasError(f"{several[0].parent}: several files could be the {part} part ({names}); keep one here")
-    return {part: files[0] for part, files in found.items() if files}
+    found = dict(by_part)
+    return {part: found[part] for part in PART_NAMES if part in found}

@@ -1,4 +1,4 @@
-"""Paths as users type them, small files, and the folder of all caches."""
+"""Paths from users, small files, and the folder of all caches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import codecs
 import errno
 import itertools
 import os
+import re
 import shlex
 import stat
 import tempfile
@@ -14,11 +15,13 @@ from pathlib import Path
 
 from flair_nas.errors import FlairNasError, brief, listed
 
-_MANY_BROKEN = 3  # places that are not UTF-8, where none of the text is UTF-8 beyond ASCII
+_BROKEN = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8, as ``surrogateescape`` decodes it
+_VALID = re.compile("[^\x00-\x7f\udc80-\udcff]")  # a valid character beyond ASCII
+_MANY_BROKEN = 3  # so many broken places, and no valid one beyond ASCII: the text is in another encoding
 
 
 def user_path(name: str | os.PathLike[str]) -> Path:
-    """Return the path that a user typed, with ``~`` and ``~user`` replaced by home folders; it need not exist."""
+    """Return the path that a user typed, with ``~`` and ``~user`` expanded. It need not exist."""
     if not isinstance(name, (str, os.PathLike)):
         raise FlairNasError(f"a path must be text or a pathlib.Path, got {brief(name)}")
     text = os.fspath(name)
@@ -37,13 +40,13 @@ def user_path(name: str | os.PathLike[str]) -> Path:
 
 
 def typed(path: str | Path) -> str:
-    """Return a path as the user types it into a shell, where it must not look like an option."""
+    """Return a path as a user types it into a shell."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def read_file(path: str | Path, most: int) -> bytes:
-    """Read a regular file of a limited number of bytes; an OSError names the reason why not in `strerror`."""
+    """Read a regular file of at most so many bytes; the `strerror` of an OSError tells what is wrong."""
     check_regular(path)
     with open(path, "rb") as stream:
         content = stream.read(most + 1)
@@ -53,7 +56,7 @@ def read_file(path: str | Path, most: int) -> bytes:
 
 
 def check_regular(path: str | Path) -> None:
-    """Raise OSError unless a path is a regular file: reading a pipe or a device may never end."""
+    """Raise OSError if a path is no regular file: reading a pipe or a device may never end."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -77,13 +80,13 @@ def read_utf8(path: Path) -> str:
 
 
 def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1, *, knows_valid: bool = False) -> str:
-    """Return the error for a text that is not UTF-8: the broken lines, and what to do.
+    """Return the error for a text that is not UTF-8, with the broken lines and a remedy.
 
     Args:
         source: a file, or the name of another source.
         lines: its lines.
         first: the number of the first of these lines.
-        knows_valid: lines before these have valid characters other than ASCII.
+        knows_valid: True if earlier lines have valid characters other than ASCII.
     """
     broken: list[tuple[int, int]] = []
     places = 0
@@ -93,27 +96,20 @@ def explain_not_utf8(source: str | Path, lines: Iterable[bytes], first: int = 1,
         if wide := _wide_encoding(line):
             return f"{source}:{number}: not UTF-8 but {wide}; convert it with: {_iconv(f'-f {wide}', source)}"
         text = line.decode("utf-8", "surrogateescape")
-        knows_valid |= any(character > "\x7f" and not _is_broken(character) for character in text)
-        if bad := [ord(character) - 0xDC00 for character in text if _is_broken(character)]:
-            broken.append((number, bad[0]))
+        knows_valid |= _VALID.search(text) is not None
+        if bad := _BROKEN.findall(text):
+            broken.append((number, ord(bad[0]) - 0xDC00))
             places += len(bad)
     start, byte = broken[0]
-    others = listed([f"{number}" for number, _ in broken[1:]], 5)
-    also = f", nor is line {others}" if len(broken) == 2 else f", nor are lines {others} ({len(broken):,} in all)"
-    fault = f"{source}:{start}: not UTF-8 (byte 0x{byte:02x}){also if others else ''}"
+    numbers = listed([f"{number}" for number, _ in broken], 5)
+    fault = f"{source}:{start}: not UTF-8 (byte 0x{byte:02x}), broken lines: {numbers}"
     if places >= _MANY_BROKEN and not knows_valid:
         return f"{fault}; convert it from its encoding, for example with: {_iconv('-f LATIN1', source)}"
-    where = "; correct them" if others else ", and no other line is broken; correct it"
-    return f"{fault}{where}, or leave out the broken bytes with: {_iconv('-c -f UTF-8', source)}"
-
-
-def _is_broken(character: str) -> bool:
-    """Return True for what ``surrogateescape`` makes of a byte that is not UTF-8."""
-    return "\udc80" <= character <= "\udcff"
+    return f"{fault}; correct them, or leave out the broken bytes with: {_iconv('-c -f UTF-8', source)}"
 
 
 def _wide_encoding(line: bytes) -> str:
-    """Return the UTF-16 that a first line is in, or an empty text."""
+    """Return the variant of UTF-16 that a first line is in, or an empty string."""
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
     if 3 * line.count(0) > len(line):  # without a byte order mark: nearly every other byte is 0
@@ -148,7 +144,7 @@ def cache_root(cache: Path | None = None) -> Path:
 
 
 def find_foreign_writer(path: str | Path) -> str:
-    """Return why users other than this one (and root) could have written to a path; empty if they could not."""
+    """Return a clause if users other than this one and root could have written to a path, else an empty string."""
     for status in (os.lstat(path), os.stat(path)):  # a link and its target
         if status.st_uid not in (0, os.getuid()):
             return f"belongs to another user ({status.st_uid})"
@@ -156,7 +152,7 @@ def find_foreign_writer(path: str | Path) -> str:
 
 
 def check_model(name: str | Path) -> None:
-    """Raise an error if a path of a model does not exist; the command does so before it loads libraries."""
+    """Raise FlairNasError if a path of a model does not exist."""
     path = user_path(name)
     if not (path.is_file() or path.is_dir()):
         raise FlairNasError(f"{path}: there is no such model; give the folder of a training run, or its model.pt")

@@ -17,10 +17,7 @@ def resource_path(*parts: str) -> Path:
         True
     """
     package = Path(__file__).resolve().parents[1]
-    candidates = [folder.joinpath("resources", *parts) for folder in (package, package.parent)]
-    for path in candidates:
-        if path.exists():
+    for folder in (package, package.parent):
+        if (path := folder.joinpath("resources", *parts)).exists():
             return path
-    raise FileNotFoundError(
-        f"bundled resource {'/'.join(parts)} is missing: looked in {candidates}; reinstall flair-nas"
-    )
+    raise FileNotFoundError(f"the bundled resource {path} is missing; reinstall flair-nas")

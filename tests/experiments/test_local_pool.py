@@ -47,7 +47,7 @@ def main():
     ("call", "code", "out", "error"),
     [
         ("if __name__ == '__main__':\n    main()", 0, "[1, 2, 3]\n", ""),
-        ("main()", 1, "", 'FlairNasError: this script starts processes, and each of them imports it; put what it does '
+        ("main()", 1, "", 'FlairNasError: this script starts processes, and each of them imports it; put its code '
          'under the line if __name__ == "__main__":\n'),
     ],
 )  # fmt: skip

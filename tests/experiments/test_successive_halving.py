@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.taggers.select_rule import cost_of_rule
 from flair_nas.experiments.successive_halving import Rule, survivors
 
 RULES = st.builds(Rule, first=st.floats(0.01, 1), keep=st.floats(0.1, 0.9))
@@ -27,8 +28,13 @@ def test_rungs(rule: Rule, epochs: int, expected: list[int]) -> None:
     assert rule.rungs(epochs) == expected
 
 
-def test_a_quarter_goes_on_after_each_rung() -> None:
+def test_the_better_part_goes_on_from_each_rung() -> None:
     assert Rule(0.1, 0.25).counts(16, [5, 20, 50]) == [16, 4, 1]
+
+
+def test_the_cost_is_what_all_candidates_train() -> None:
+    # 16 train 5 epochs, 4 of them 15 more, and 1 of these 30 more
+    assert cost_of_rule(Rule(0.1, 0.25), 16, 50) == 16 * 5 + 4 * 15 + 1 * 30
 
 
 @given(RULES, st.integers(1, 60), st.integers(1, 40))
@@ -37,6 +43,7 @@ def test_any_rule_begins_with_all_and_ends_with_one_at_least(rule: Rule, epochs:
     assert rungs == sorted(set(rungs)) and rungs[-1] == epochs and rungs[0] >= min(epochs, rule.first * epochs)
     counts = rule.counts(candidates, rungs)
     assert counts[0] == candidates and counts == sorted(counts, reverse=True) and counts[-1] >= 1
+    assert epochs <= cost_of_rule(rule, candidates, epochs) <= candidates * epochs
 
 
 @pytest.mark.slow

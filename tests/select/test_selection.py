@@ -237,7 +237,7 @@ def test_cells_that_are_searched_on_the_corpus_are_candidates(
     ("content", "words"),
     [
         ("{", "cannot be read"),
-        ('{"format": "flair-nas/selection", "version": 2, "plan": {}, "runs": {}, "seconds": 0}', "reads version 1"),
+        ('{"format": "flair-nas/selection", "version": 2, "plan": {}, "runs": {}, "seconds": 0}', "version 2, is not"),
         (
             '{"format": "flair-nas/selection", "version": 1, "plan": {}, "runs": {}, "seconds": 0, "sha256": ""}',
             "changed",

@@ -88,10 +88,10 @@ STAYS = "leave out the broken bytes with: iconv -c -f UTF-8 -t UTF-8"
 @pytest.mark.parametrize(
     ("text", "fault", "remedy"),
     [
-        (CUT[:-3], "a.txt:3: not UTF-8 (byte 0xd1), and no other line is broken; correct it, or", STAYS),
-        (CUT + b"M\xfcller\n" * 9 + b"end\n", "a.txt:4: not UTF-8 (byte 0xfc), nor are lines 5, ", STAYS),
-        (b"M\xfcller\n" + CUT, "a.txt:1: not UTF-8 (byte 0xfc), and no other", STAYS),
-        (b"one\xff\n" + b"plain\n" * 99, "a.txt:1: not UTF-8 (byte 0xff), and no other", STAYS),
+        (CUT[:-3], "a.txt:3: not UTF-8 (byte 0xd1), broken lines: 3; correct them, or", STAYS),
+        (CUT + b"M\xfcller\n" * 9 + b"end\n", "a.txt:4: not UTF-8 (byte 0xfc), broken lines: 4, 5, ", STAYS),
+        (b"M\xfcller\n" + CUT, "a.txt:1: not UTF-8 (byte 0xfc), broken lines: 1; ", STAYS),
+        (b"one\xff\n" + b"plain\n" * 99, "a.txt:1: not UTF-8 (byte 0xff), broken lines: 1; ", STAYS),
         ("Müller läßt grüßen\n".encode("latin1"), "a.txt:1: not UTF-8 (byte 0xfc)", "iconv -f LATIN1 -t UTF-8"),
         ("Müller".encode("utf-16"), "a.txt:1: not UTF-8 but UTF-16", "iconv -f UTF-16 -t UTF-8"),
         ("Müller".encode("utf-16-le"), "a.txt:1: not UTF-8 but UTF-16LE", "iconv -f UTF-16LE -t UTF-8"),

@@ -381,7 +381,7 @@ def test_text_with_almost_no_blanks_is_warned_of_also_when_it_is_in_the_cache(
         (b"good\ngo\xf6d\n", ":2: not UTF-8 (byte 0xf6"),
         (b"good\r\n\xe6\xbc", ":2: not UTF-8 (byte 0xe6)"),
         ("good\n".encode("utf-16"), ":1: not UTF-8 but UTF-16; convert it"),
-        ("größer\n".encode() + b"gr\xf6\xdfer\xff\n", ":2: not UTF-8 (byte 0xf6), and no other line is broken"),
+        ("größer\n".encode() + b"gr\xf6\xdfer\xff\n", ":2: not UTF-8 (byte 0xf6), broken lines: 2; correct them"),
         (b"a b\nc\0d\n", ":2: a NUL byte, so this is no plain text"),
         (b"line\n" * 300_000 + b"\xff", ":300001: not UTF-8"),
         (b"line\n" * 300_000 + b"\0", ":300001: a NUL byte"),
