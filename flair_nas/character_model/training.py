@@ -99,25 +99,10 @@ def train_character_models(
             text = load_characters(config, progress)
             figures = {}
             for direction in config.directions():
-                part = run.part(direction)
-                figures[direction] = _read_finished(part, text[0]) or _train_one(part, *text, progress)
+                figures[direction] = _train_direction(run.part(direction), *text, progress)
             run.accept()  # not yet done if all were finished
             run.finish({**figures, "epochs": max(of["epochs"] for of in figures.values())})
             return figures
-
-
-def _read_finished(run: Run[CharacterModelConfig], corpus: TextCorpus) -> dict[str, Any] | None:
-    """Return the figures of a direction that has nothing left to do, or None."""
-    figures = run.figures("dev_bits")
-    if not (figures and run.is_finished(figures["epochs"]) and figures["fingerprint"] == corpus.fingerprint):
-        return None
-    if not is_whole(run.folder / PICKLE):
-        return None
-    _load_best(run.folder)
-    log.warning(
-        "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, figures["epochs"]
-    )
-    return figures
 
 
 def _load_best(folder: Path) -> LanguageModel:
@@ -131,11 +116,19 @@ def _load_best(folder: Path) -> LanguageModel:
     return model
 
 
-def _train_one(
+def _train_direction(
     run: Run[CharacterModelConfig], corpus: TextCorpus, dictionary: Dictionary, progress: bool
 ) -> dict[str, Any]:
-    """Train the model of one direction, or go on with it, and return its figures."""
-    training = _Training(run.config, corpus, dictionary, run.folder.name == "forward")
+    """Train the model of one direction unless it is finished, and return its figures."""
+    figures = run.figures("dev_bits")
+    is_same = figures is not None and figures["fingerprint"] == corpus.fingerprint
+    if figures and is_same and run.is_finished(figures["epochs"]) and is_whole(run.folder / PICKLE):
+        _load_best(run.folder)
+        log.warning(
+            "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, figures["epochs"]
+        )
+        return figures
+    training = _Training(run.config, corpus, dictionary, run.folder.name)
     training.run = run
     run.resume(training.restore, f"To train it from the start, delete {run.folder}")
     run.accept()
@@ -152,8 +145,8 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
     check_config(config, CharacterModelConfig)
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
-        training = _Training(config, *load_characters(config, progress), config.directions()[0] == "forward")
-        columns, hidden = training.splits.columns(0, 0, training.forward), training.new_state()
+        training = _Training(config, *load_characters(config, progress), config.directions()[0])
+        columns, hidden = training.splits.columns(0, 0, training.forward), None
         times = []
         for step in range(min(_TIMED_STEPS, training.steps(columns))):
             start = time.perf_counter()
@@ -179,18 +172,21 @@ class _Training:
 
     run: Run[CharacterModelConfig]
 
-    def __init__(self, config: CharacterModelConfig, corpus: TextCorpus, dictionary: Dictionary, forward: bool) -> None:
-        self.config, self.corpus, self.forward = config, corpus, forward
+    def __init__(
+        self, config: CharacterModelConfig, corpus: TextCorpus, dictionary: Dictionary, direction: str
+    ) -> None:
+        self.config, self.corpus = config, corpus
+        self.direction, self.forward = direction, direction == "forward"
         self.splits = Splits(corpus, dictionary, config)
         sizes = config.hidden_size, config.layers, config.embedding_size
         layer = partial(create_recurrent_layer, config.rnn, config.embedding_size, config.hidden_size, config.layers)
         check_fits(lambda: layer()[0], flair.device, f"hidden_size {config.hidden_size}")
         torch.manual_seed(config.seed)
-        self.model = LanguageModel(dictionary, forward, *sizes, dropout=config.dropout, recurrent_type=config.rnn)
+        self.model = LanguageModel(dictionary, self.forward, *sizes, dropout=config.dropout, recurrent_type=config.rnn)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config.learning_rate)
         self.scheduler = ReduceLROnPlateau(self.optimizer, factor=config.anneal_factor, patience=config.patience)
         valid = encode_characters(corpus.valid, corpus.vocabulary.words, dictionary)
-        self.valid = batchify(valid[:: 1 if forward else -1], config.batch_size, corpus.label("valid"))  # [T, B]
+        self.valid = batchify(valid[:: 1 if self.forward else -1], config.batch_size, corpus.label("valid"))  # [T, B]
         self.epoch = self.split = 0  # whole epochs, and whole splits of the next one
         self.next_step = 0  # of the split
         self.hidden: Any = None  # the state before that step; None at the beginning of a split
@@ -201,16 +197,22 @@ class _Training:
 
     # --- checkpoints ---
 
+    def _describe(self) -> dict[str, Any]:
+        """Return what a resumed run must not change, by its name in errors."""
+        return {
+            "text": self.corpus.fingerprint,
+            "direction": self.direction,
+            "cut of the text into splits": self.splits.bounds,
+            "layer": str(self.model.recurrent_type),
+            "dictionary": self.model.dictionary.get_items(),
+        }
+
     def save(self) -> None:
         """Write a checkpoint."""
         self.run.save(
             {name: getattr(self, name) for name in _PLAIN}
             | {
-                "fingerprint": self.corpus.fingerprint,
-                "forward": self.forward,
-                "bounds": self.splits.bounds,
-                "layer": str(self.model.recurrent_type),
-                "characters": self.model.dictionary.get_items(),
+                "fixed": self._describe(),
                 "clock": asdict(self.clock),
                 "hidden": _to_plain(self.hidden),
                 "model": self.model.state_dict(),
@@ -222,19 +224,7 @@ class _Training:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Load a checkpoint, or refuse one of another text, layer or dictionary."""
-        held = {
-            "fingerprint": (self.corpus.fingerprint, "text"),
-            "forward": (self.forward, "direction"),
-            "bounds": (self.splits.bounds, "cut of the text into splits"),
-            "layer": (str(self.model.recurrent_type), "layer"),
-            "characters": (self.model.dictionary.get_items(), "dictionary"),
-        }
-        for name, (value, word) in held.items():
-            if state.get(name) != value:
-                raise FlairNasError(
-                    f"{self.run.folder}: the {word} is another one than when this run began; give it back, or choose "
-                    "another folder"
-                )
+        self.run.check_same(state["fixed"], self._describe())
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
@@ -246,18 +236,18 @@ class _Training:
 
     # --- training ---
 
-    def new_state(self) -> Any:
-        """Return the state at the beginning of a split."""
-        return self.model.init_hidden(self.config.batch_size)
-
     def steps(self, columns: Tensor) -> int:
         """Return the number of steps over columns [T, B]."""
         return math.ceil((len(columns) - 1) / self.config.bptt)
 
     def step(self, columns: Tensor, number: int, hidden: Any) -> tuple[float, Any]:
-        """Update the weights by a segment of columns [T, B]; return its loss and the state after it."""
+        """Update the weights by a segment of columns [T, B]; return its loss and the state after it.
+
+        `hidden` is the state before it, or None at the beginning of a split.
+        """
         config, model = self.config, self.model
         model.train()
+        hidden = model.init_hidden(config.batch_size) if hidden is None else hidden
         piece = columns[number * config.bptt : (number + 1) * config.bptt + 1].to(flair.device, torch.long)
         tokens, targets = piece[:-1], piece[1:]  # [T, B] each
         with autocast(config.precision, flair.device):
@@ -278,7 +268,7 @@ class _Training:
 
     def train(self, progress: bool) -> None:
         """Train until the last epoch."""
-        config, direction = self.config, "forward" if self.forward else "backward"
+        config, direction = self.config, self.direction
         steps = self.splits.count_steps()
         counts: dict[str, Any] = {"total": config.epochs * steps, "initial": self.epoch * steps + int(self.sums[1])}
         with tqdm(**counts, unit="step", desc=direction, disable=not progress, leave=False) as bar:
@@ -303,23 +293,20 @@ class _Training:
     def _train_split(self, number: int, bar: tqdm[Any]) -> None:
         """Train on what is left of a split, take the loss on dev, and keep the model if it is the best."""
         columns = self.splits.columns(number, self.epoch, self.forward)
-        hidden = self.new_state() if self.hidden is None else self.hidden
         self.clock.restart()
         saved = time.monotonic()
         while self.next_step < self.steps(columns):
-            loss, hidden = self.step(columns, self.next_step, hidden)
+            loss, self.hidden = self.step(columns, self.next_step, self.hidden)
             self.sums = [self.sums[0] + loss, self.sums[1] + 1]
             self.next_step += 1
             bar.set_postfix_str(f"{to_bits(self.sums[0] / self.sums[1]):.3f} bits", refresh=False)
             bar.update()
             if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
                 self.clock.add_training()
-                self.hidden = hidden
                 self.save()
                 self.clock.restart()
                 saved = time.monotonic()
         self.clock.add_training()
-        self.hidden = hidden
         self.save()  # a kill while the model is evaluated shall not cost the split
         self.clock.restart()
         loss = evaluate_columns(self.model, self.valid, self.config.bptt)
@@ -331,12 +318,7 @@ class _Training:
         if loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch + 1
             save_character_model(self.model, self.run.folder)
-        record: dict[str, Any] = {
-            "split": number,
-            "dev_loss": loss,
-            "dev_bits": to_bits(loss),
-            "learning_rate": rate,
-        }
+        record = {"split": number, "dev_loss": loss, "dev_bits": to_bits(loss), "learning_rate": rate}
         for name in ("seconds", "cpu_seconds"):
             record[name] = getattr(self.clock, name) - sum(other[name] for other in self.records)
         self.records.append(record)

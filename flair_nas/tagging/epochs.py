@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from flair.models import SequenceTagger
 from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
 from flair.trainers.plugins.metric_records import MetricRecord
 from flair.training_utils import AnnealOnPlateau
-from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
@@ -26,7 +24,7 @@ from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.data.frozen_embeddings import frozen_members
+from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
 from flair_nas.tagging.evaluation import TaggerEvaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
 
 log = logging.getLogger("flair_nas")
@@ -41,6 +39,13 @@ class EpochPlugin(TrainerPlugin):
         super().__init__()
         config: TaggerConfig = run.config
         self.run, self.config, self.tagger, self.seed, self.progress = run, config, tagger, seed, progress
+        weights = {m.name: repr(describe_state(m.state_dict())) for m in frozen_members(tagger.embeddings)}
+        self.fixed: dict[str, Any] = {  # what a resumed run must not change, by its name in errors
+            "corpus": corpus.sha256,
+            "seed": seed,
+            "layer": describe_layer(tagger.rnn),
+            **{f"file of {name}": description for name, description in weights.items()},
+        }
         self.tagging_corpus = corpus
         self.dev = sentences_of(corpus.corpus.dev)
         self.epoch = 0  # the last whole epoch
@@ -56,16 +61,7 @@ class EpochPlugin(TrainerPlugin):
         Raises:
             FlairNasError: the checkpoint is of another corpus, seed, architecture or of other embeddings.
         """
-        path = self.run.checkpoints.newest
-        check_same_corpus(path, state["corpus_sha256"], self.tagging_corpus)
-        if state["seed"] != self.seed:
-            raise FlairNasError(f"{path}: this checkpoint is of seed {state['seed']}, not {self.seed}; give it back")
-        self._check_embeddings(path, state["model"])
-        if state["architecture"] != describe_layer(self.tagger.rnn):
-            raise FlairNasError(
-                f"{path}: {self.config.rnn} stood for another architecture when this run began "
-                f"({state['architecture']}); choose another folder, or give back the genotype file"
-            )
+        self.run.check_same(state["fixed"], self.fixed)
         self.tagger.load_state_dict(state["model"])
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
         f1, loss = state["best"]
@@ -73,43 +69,26 @@ class EpochPlugin(TrainerPlugin):
         self.exhausted, self.resumed = state["exhausted"], state
         return self.config.epochs if self.exhausted else self.epoch
 
-    def _check_embeddings(self, checkpoint: Path, weights: dict[str, Tensor]) -> None:
-        """Refuse frozen embeddings other than those of a checkpoint: their file may be another one by now."""
-        own = self.tagger.state_dict(keep_vars=True)
-        for member in frozen_members(self.tagger.embeddings):
-            held = {id(tensor) for tensor in member.state_dict(keep_vars=True).values()}
-            names = [name for name, tensor in own.items() if id(tensor) in held]
-            if not all(name in weights and _are_equal(own[name].cpu(), weights[name]) for name in names):
-                raise FlairNasError(
-                    f"{checkpoint}: embeddings {member.name} are others than when this run began; give back their "
-                    "file, or choose another folder"
-                )
-
     def save(self) -> None:
         """Write the history and a checkpoint."""
         self.run.save(
             {
-                "seed": self.seed,
+                "fixed": self.fixed,
                 "epoch": self.epoch,
                 "best_epoch": self.best_epoch,
                 "best": list(self.best),
                 "exhausted": self.exhausted,
-                "corpus_sha256": self.tagging_corpus.sha256,
-                "architecture": describe_layer(self.tagger.rnn),
                 "model": self.tagger.state_dict(),
                 "optimizer": self.trainer.optimizer.state_dict(),
-                "scheduler": self._scheduler_state(),
+                "scheduler": self.scheduler.state_dict(),
                 "random": random_state(),
             }
         )
 
-    def _scheduler_state(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))}
-
     @TrainerPlugin.hook
     def after_setup(self, **_: Any) -> None:
         """Make the scheduler, and restore the rest of a checkpoint."""
-        optimizer = self.trainer.optimizer
+        optimizer, path = self.trainer.optimizer, self.run.checkpoints.newest
         self.scheduler = AnnealOnPlateau(
             optimizer,
             mode="min" if self.config.train_with_dev else "max",
@@ -121,11 +100,9 @@ class EpochPlugin(TrainerPlugin):
         else:
             try:
                 optimizer.load_state_dict(self.resumed["optimizer"])
-                saved = self.resumed["scheduler"]
-                vars(self.scheduler).update({name: saved[name] for name in self._scheduler_state() if name in saved})
+                self.scheduler.load_state_dict(self.resumed["scheduler"])
                 restore_random_state(self.resumed["random"])
             except Exception as error:  # of another kind of run, or of other sizes
-                path = self.run.checkpoints.newest
                 raise FlairNasError(f"{path}: this checkpoint cannot be used ({shown(error)}); give it back") from None
             self.resumed = None
         batches = -(-len(self.trainer.corpus.train) // self.config.batch_size)
@@ -186,10 +163,9 @@ class EpochPlugin(TrainerPlugin):
         rate = self.trainer.optimizer.param_groups[0]["lr"]
         self.exhausted = rate < self.config.min_learning_rate
         self.save()
-        self._tell(
-            f"seed {self.seed}, epoch {epoch} of {self.config.epochs}: loss {train_loss or 0:.4f}, "
-            f"dev {evaluation.f1:.2f}, {self.clock.seconds:.1f} s"
-        )
+        text = f"seed {self.seed}, epoch {epoch} of {self.config.epochs}: loss {train_loss or 0:.4f}, "
+        text += f"dev {evaluation.f1:.2f}, {self.clock.seconds:.1f} s"
+        self.bar.write(text, file=sys.stderr) if self.progress else log.info("%s", text)
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
 
@@ -209,12 +185,6 @@ class EpochPlugin(TrainerPlugin):
         with whole_file(self.run.folder / "model.pt") as temporary:
             self.tagger.save(temporary)
 
-    def _tell(self, text: str) -> None:
-        if self.progress:
-            self.bar.write(text, file=sys.stderr)
-        else:
-            log.info("%s", text)
-
     @TrainerPlugin.hook
     def training_interrupt(self, **_: Any) -> None:
         """Note a Ctrl-C, which Flair treats like the end of annealing."""
@@ -230,17 +200,3 @@ class EpochPlugin(TrainerPlugin):
     def get_state(self) -> dict[str, Any]:
         """Return this plugin's entry in the model card, which is its name alone."""
         return {"__cls__": "flair_nas.tagging.epochs"}
-
-
-def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
-    """Refuse a file of a run whose corpus had another digest than it has now."""
-    if sha256 != corpus.sha256:
-        raise FlairNasError(
-            f"{path}: the corpus {corpus.name} has changed since this run began, so its figures would be of two "
-            "corpora; choose another folder, or give back the files"
-        )
-
-
-def _are_equal(one: Tensor, other: Tensor) -> bool:
-    """Return True for tensors of the same shape and numbers; NaN, which word vectors may have, equals NaN."""
-    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

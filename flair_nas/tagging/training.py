@@ -40,7 +40,7 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, load_corpus_of, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import keep_frozen
-from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
+from flair_nas.tagging.epochs import EpochPlugin
 from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger
 from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 from flair_nas.tagging.prediction import load_tagger
@@ -150,21 +150,18 @@ def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[
 
 
 def _extend_settings(run: Run[TaggerConfig]) -> TaggerConfig:
-    """Return the settings with the seeds and epochs that the folder has besides: a run is extended, never cut."""
+    """Merge in the folder's seeds and epochs, so that a run only grows."""
     config: TaggerConfig = run.config
     written = run.folder / "config.yaml"
     if not written.exists():
         return config
     before = read_run_settings(written, TaggerConfig)
     is_longer = set(before.seeds) <= set(config.seeds)
-    seeds = list(dict.fromkeys(config.seeds if is_longer else [*before.seeds, *config.seeds]))
-    parts = {seed: run.part(f"seed-{seed}") for seed in seeds}
-    trained = [seed for seed, part in parts.items() if (part.folder / "metrics.json").exists()]
-    seeds = [seed for seed in seeds if seed in trained or seed in config.seeds]
+    parts = {seed: run.part(f"seed-{seed}") for seed in (config.seeds if is_longer else [*before.seeds, *config.seeds])}
+    seeds = [seed for seed in parts if seed in config.seeds or (parts[seed].folder / "metrics.json").exists()]
     figures = [parts[seed].figures("epochs", "learning_rate_exhausted") for seed in seeds]
     is_finished = all(row and (row["learning_rate_exhausted"] or row["epochs"] >= before.epochs) for row in figures)
-    min_epochs = before.epochs if is_finished else 0
-    epochs = max([config.epochs, min_epochs, *(row["epochs"] for row in figures if row)])
+    epochs = max([config.epochs, before.epochs if is_finished else 0, *(row["epochs"] for row in figures if row)])
     return dataclasses.replace(config, seeds=seeds, epochs=epochs)
 
 
@@ -231,18 +228,16 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 def _read_result(
     run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Return the result of a seed that is done, or None if it is not, or if more epochs or parts are asked for."""
+    """Return the result of a seed, or None if epochs or parts are missing."""
     result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted", "scored")
-    if result is None or result["seed"] != seed:  # the checkpoint restores damaged figures
-        return None
-    if not set(parts) <= set(result["scored"]):
-        return None
-    check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
+    if result is None or result["seed"] != seed or not set(parts) <= set(result["scored"]):
+        return None  # the checkpoint restores damaged figures
+    run.check_same({"corpus": result["corpus_sha256"]}, {"corpus": corpus.sha256})
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
 
 
 def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
-    """Copy the model of the best seed to the run's folder, or from there if the seed's own is lost."""
+    """Copy the model of the best seed to the run's folder; if it is lost, copy it back from there."""
     own, placed = best.folder / "model.pt", run.folder / "model.pt"
     if is_whole(own):
         place_model(own, run.folder)
@@ -280,7 +275,7 @@ def write_as_data(folder: Path) -> None:
 
 
 def _is_placed(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> bool:
-    """Return True if the run's metrics say that its model is a copy of this seed's present model."""
+    """Return True if the run's metrics say that its model is a copy of this seed's model."""
     try:
         before = read_figures(run.folder / "metrics.json")
         (placed,) = (result for result in before["seeds"] if result["seed"] == before["model_seed"])
@@ -340,7 +335,10 @@ def _training_part(config: TaggerConfig, corpus: Corpus[Sentence]) -> Dataset[Se
 
 
 def _run_trainer(plugin: EpochPlugin, start: int) -> None:
-    """Run Flair's trainer; the plugin evaluates, anneals and saves, as Flair's own state cannot be resumed exactly."""
+    """Run Flair's trainer with a plugin that evaluates, anneals and saves.
+
+    Flair's own state cannot be resumed exactly.
+    """
     config = plugin.config
     train_only = Corpus(train=_training_part(config, plugin.tagging_corpus.corpus), sample_missing_splits=False)
     with contextlib.ExitStack() as stack:
