@@ -43,8 +43,8 @@ class EpochPlugin(TrainerPlugin):
         self.fixed: dict[str, Any] = {  # what a resumed run must not change, by its name in errors
             "corpus": corpus.sha256,
             "seed": seed,
-            "layer": describe_layer(tagger.rnn),
             **{f"file of {name}": description for name, description in weights.items()},
+            "layer": describe_layer(tagger.rnn),
         }
         self.tagging_corpus = corpus
         self.dev = sentences_of(corpus.corpus.dev)
