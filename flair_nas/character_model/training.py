@@ -55,7 +55,7 @@ from flair_nas.tagging.registration import build_rnn
 log = logging.getLogger("flair_nas")
 
 _PLAIN = ("epoch", "split", "next_step", "sums", "records", "best_loss", "best_epoch")
-"""Attributes of a training that checkpoints hold as they are."""
+"""Attributes of a training that checkpoints hold unchanged."""
 
 _SECONDS_BETWEEN_CHECKPOINTS = 300.0  # within a split
 _TIMED_STEPS = 4  # of an estimate; the first one does not count
@@ -66,20 +66,20 @@ def train_character_models(
 ) -> dict[str, dict[str, Any]]:
     """Train the character models of one or both directions and write everything to one folder.
 
-    The recipe is that of Flair's `LanguageModelTrainer`. Lines are shuffled within splits, a state is carried through a
-    split, and the learning rate falls by the loss on dev after each split.
+    The recipe is that of Flair's `LanguageModelTrainer`. Lines are shuffled within splits. The state is carried through
+    a split. The learning rate depends on the loss on dev after each split.
 
     Args:
         config: the settings.
         out: a folder that is new or empty, or that of an unfinished run with the same settings. Such a run resumes
-            with the same result as one that never stopped; `epochs` and `direction` may have grown.
+            with the same result as one that never stopped. `epochs` and `direction` may grow.
         progress: draw a progress bar on standard error.
 
     Returns:
         The figures of each direction: bits per character on dev and test, sizes, times.
 
     Raises:
-        FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
+        FlairNasError: settings, text or folder cannot be used, or a loss is not finite.
         RunStopped: after Ctrl-C; the last checkpoint, if there is one yet, is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
@@ -106,7 +106,7 @@ def train_character_models(
 
 
 def _load_best(folder: Path) -> LanguageModel:
-    """Load the best model of a direction; write its form as data again if that is lost."""
+    """Load the best model of a direction. Write its form as data again if that is lost."""
     model = load_character_model(folder / PICKLE)
     try:
         load_character_model(folder / DATA)
@@ -137,10 +137,10 @@ def _train_direction(
 
 
 def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
-    """Return the cost of a training in words, from a few steps of it. Nothing is written but the ids of the text.
+    """Describe the cost of a training, measured on a few steps. Only the ids of the text are written.
 
     Raises:
-        FlairNasError: settings or text that cannot be used.
+        FlairNasError: settings or text cannot be used.
     """
     check_config(config, CharacterModelConfig)
     with flair_device(config.device):
@@ -168,7 +168,7 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
 
 
 class _Training:
-    """A model between two steps, and all that the next step depends on. What it saves goes to `run`."""
+    """A training between two steps: the model and all that the next step depends on. It saves to `run`."""
 
     run: Run[CharacterModelConfig]
 
@@ -223,7 +223,7 @@ class _Training:
         )
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Load a checkpoint, or refuse one of another text, layer or dictionary."""
+        """Load a checkpoint; refuse one of another text, layer or dictionary."""
         self.run.check_same(state["fixed"], self._describe())
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -291,7 +291,7 @@ class _Training:
                 raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
 
     def _train_split(self, number: int, bar: tqdm[Any]) -> None:
-        """Train on what is left of a split, take the loss on dev, and keep the model if it is the best."""
+        """Train on the rest of a split, compute the loss on dev, and save the model if it is the best."""
         columns = self.splits.columns(number, self.epoch, self.forward)
         self.clock.restart()
         saved = time.monotonic()
@@ -307,7 +307,7 @@ class _Training:
                 self.clock.restart()
                 saved = time.monotonic()
         self.clock.add_training()
-        self.save()  # a kill while the model is evaluated shall not cost the split
+        self.save()  # before the evaluation, so that a kill does not cost the split
         self.clock.restart()
         loss = evaluate_columns(self.model, self.valid, self.config.bptt)
         self.clock.add_evaluation()
@@ -343,7 +343,7 @@ def _to_plain(hidden: Any) -> Any:
 
 
 def _from_plain(hidden: Any) -> Any:
-    """Return the state of which `_to_plain` made tuples, on Flair's device."""
+    """Return the state that `_to_plain` turned into tuples, on Flair's device."""
     if hidden is None:
         return None
     return tuple(

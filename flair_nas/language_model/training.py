@@ -48,7 +48,7 @@ from flair_nas.settings.fields import check_config
 log = logging.getLogger("flair_nas")
 
 KEYS = {"valid": "dev", "test": "test"}
-"""Beginning of the keys of figures, by the part of the text that is evaluated."""
+"""Beginning of the keys of figures, by part of the text."""
 
 # draws from the global generator, whose state is in the checkpoint
 _DRAW: Draw = (lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
@@ -67,18 +67,17 @@ def train_language_model(
     Args:
         config: the settings.
         out: a folder that is new or empty, or the folder of an unfinished run with the same settings. Such a run
-            resumes from its last checkpoint, with the same result as one that never stopped; `epochs` may have grown.
+            resumes from its last checkpoint, with the same result as one that never stopped. `epochs` may grow.
         corpus: the text, as `load_text` returns it; `config.text` when None.
-        parts: the parts of the text, of valid and test, that the best model is evaluated on at the end, if they exist.
+        parts: parts of the text, valid and test, that the best model is evaluated on at the end, if they exist.
         progress: draw a progress bar on standard error.
 
     Returns:
-        The content of ``metrics.json``: perplexities of the best model on these parts (over the whole stream at batch
-        size 1, unless `eval_batch_size` says otherwise), tokens, parameters, seconds per epoch, and the peak memory of
-        the process so far.
+        The content of ``metrics.json``: perplexities of the best model on these parts, tokens, parameters, seconds per
+        epoch, and the peak memory of the process so far. Perplexities are exact unless `eval_batch_size` is above 1.
 
     Raises:
-        FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
+        FlairNasError: settings, text or folder cannot be used, or a loss is not finite.
         RunStopped: after Ctrl-C; the checkpoint of the last whole epoch is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
@@ -155,7 +154,7 @@ class _Training:
         )
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Load a checkpoint, or refuse one of another text or layer."""
+        """Load a checkpoint; refuse one of another text or layer."""
         self.run.check_same(state["fixed"], self._describe())
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -272,7 +271,7 @@ class _Training:
         return total / start
 
     def _clip(self, gradients: dict[str, Tensor], loss: LanguageModelLoss, step: int) -> float:
-        """Scale the gradients to a norm of at most `clip`, and return the cross-entropy; both must be finite."""
+        """Scale the gradients to a norm of at most `clip`, and return the cross-entropy. Refuse NaN and infinity."""
         norms = torch.stack([gradient.norm() for gradient in gradients.values()])
         norm = norms.norm()
         scale = (self.config.clip / (norm + 1e-6)).clamp(max=1.0)
@@ -315,7 +314,7 @@ class _Training:
 
 
 def stops_improving(losses: list[float], patience: int) -> bool:
-    """Return True if the last validation loss is above the best of those more than `patience` epochs before it.
+    """Return True if the last validation loss exceeds the best one of more than `patience` epochs ago.
 
     This is AWD-LSTM's trigger (Merity et al., 2018).
     """
@@ -324,7 +323,7 @@ def stops_improving(losses: list[float], patience: int) -> bool:
 
 
 def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[str, Any]:
-    """Evaluate the best model and write the figures, unless that is done already; return the figures."""
+    """Evaluate the best model, write the figures and return them. If that is done already, read them."""
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
     before = run.figures("eval_batch_size", "dev_perplexity", "scored")
     same = before and before["eval_batch_size"] == config.eval_batch_size
@@ -375,7 +374,7 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
 
 
 def _evaluate(training: _Training, model: LanguageModel, part: str, progress: bool) -> StreamScore | None:
-    """Return the score of a model on the whole of a part, or None if the text has no such part."""
+    """Return the score of a model on a whole part, or None if the text lacks it."""
     config, corpus = training.config, training.corpus
     ids: Ids | None = getattr(corpus, part)
     if ids is None:

@@ -1,7 +1,7 @@
-"""PyTorch's LSTM and GRU with the variational dropouts of a searched layer, as baselines of the latter.
+"""PyTorch's LSTM and GRU with the variational dropouts of a searched layer: baselines.
 
 The mask of h multiplies h_{t-1} where it enters the product, one mask per sequence (Gal and Ghahramani, 2016), as in
-`SearchedRNN`. AWD-LSTM's weight dropout drops entries of the matrix, for all sequences alike; it is not available.
+`SearchedRNN`. AWD-LSTM's weight dropout is not available. It drops the same entries of the matrix in all sequences.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Ran = tuple[Tensor, list[Tensor]]
 
 
 class _Variational(nn.Module):
-    """Layers with inputs of size D and states of size H on top of one another, and the masks of each."""
+    """A stack of layers with inputs of size D and states of size H. Each layer has masks of its own."""
 
     _kind: ClassVar[type[nn.LSTM] | type[nn.GRU]]
     _states: ClassVar[int]  # h, and c
@@ -51,7 +51,7 @@ class _Variational(nn.Module):
             state: the final state of an earlier call; zeros when None.
 
         Returns:
-            The last layer's output, [T, B, H], and the final state, as PyTorch's own: h, [num_layers, B, H], or (h, c).
+            The last layer's output, [T, B, H], and the final state in PyTorch's form: h, [num_layers, B, H], or (h, c).
         """
         layers = cast("list[_Layer]", list(self.layers))
         dtype = _weights(layers[0])[0].dtype
@@ -92,7 +92,7 @@ def _join(parts: list[Tensor]) -> _State:
 
 
 def _project(weight: Tensor, input: Tensor, bias: Tensor) -> Tensor:
-    """Return the products of an input [T, B, D] and a bias as columns, [gates * H, T * B]."""
+    """Project an input [T, B, D], add the bias, and return the result as columns, [gates * H, T * B]."""
     return torch.mm(weight, input.flatten(0, 1).t()).to(input.dtype) + bias[:, None]
 
 
@@ -149,15 +149,15 @@ def _run_gru(layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor) -
 
 
 class VariationalLSTM(_Variational):
-    """`torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997) with dropouts of x and h whose masks last a whole sequence."""
+    """`torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997) with one dropout mask of x and of h per sequence."""
 
     _kind, _states, _run_masked = nn.LSTM, 2, staticmethod(_run_lstm)
 
 
 class VariationalGRU(_Variational):
-    """`torch.nn.GRU` (Cho et al., 2014) with dropouts of x and h whose masks last a whole sequence.
+    """`torch.nn.GRU` (Cho et al., 2014) with one dropout mask of x and of h per sequence.
 
-    The part of h_{t-1} that the update gate keeps has no mask, since it enters no product.
+    The mask does not apply to the part of h_{t-1} that the update gate keeps.
     """
 
     _kind, _states, _run_masked = nn.GRU, 1, staticmethod(_run_gru)

@@ -1,8 +1,9 @@
-"""Actions around the epochs of Flair's trainer: exact checkpoints, dev evaluation, annealing, progress."""
+"""Actions before and after epochs of Flair's trainer: exact checkpoints, dev evaluation, annealing, progress."""
 
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 import sys
 from typing import Any
@@ -25,7 +26,7 @@ from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
 from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
-from flair_nas.tagging.evaluation import TaggerEvaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
+from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger, forget_changing_embeddings
 
 log = logging.getLogger("flair_nas")
 
@@ -56,16 +57,16 @@ class EpochPlugin(TrainerPlugin):
         self.resumed: dict[str, Any] | None = None
 
     def restore(self, state: dict[str, Any]) -> int:
-        """Restore a checkpoint except for the optimizer, which the trainer has yet to make; return the epochs done.
+        """Restore a checkpoint without its optimizer, which the trainer makes later; return the number of epochs done.
 
         Raises:
-            FlairNasError: the checkpoint is of another corpus, seed, architecture or of other embeddings.
+            FlairNasError: the checkpoint has another corpus, seed, layer or other embeddings.
         """
         self.run.check_same(state["fixed"], self.fixed)
         self.tagger.load_state_dict(state["model"])
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
         f1, loss = state["best"]
-        self.best = (float(f1), float(loss))
+        self.best = float(f1), float(loss)
         self.exhausted, self.resumed = state["exhausted"], state
         return self.config.epochs if self.exhausted else self.epoch
 
@@ -87,7 +88,7 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def after_setup(self, **_: Any) -> None:
-        """Make the scheduler, and restore the rest of a checkpoint."""
+        """Make the scheduler, and restore the optimizer and the random state of a checkpoint."""
         optimizer, path = self.trainer.optimizer, self.run.checkpoints.newest
         self.scheduler = AnnealOnPlateau(
             optimizer,
@@ -105,7 +106,7 @@ class EpochPlugin(TrainerPlugin):
             except Exception as error:  # of another kind of run, or of other sizes
                 raise FlairNasError(f"{path}: this checkpoint cannot be used ({shown(error)}); give it back") from None
             self.resumed = None
-        batches = -(-len(self.trainer.corpus.train) // self.config.batch_size)
+        batches = math.ceil(len(self.trainer.corpus.train) / self.config.batch_size)
         left = (self.config.epochs - self.epoch) * batches
         self.bar = tqdm(total=left, desc=f"seed {self.seed}", unit="batch", disable=not self.progress, leave=False)
 
@@ -134,7 +135,7 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def after_training_batch(self, batch: list[Sentence], **_: Any) -> None:
-        """Have pooled vectors pooled anew in the next epoch, and move the progress bar."""
+        """Forget pooled vectors, which change in the next epoch, and move the progress bar."""
         forget_changing_embeddings(self.tagger, batch)
         loss = f"{self.losses[-1]:.3f}" if self.losses else "-"
         dev = f"{self.best[0]:.2f}" if self.best[0] >= 0 else "-"
@@ -143,9 +144,15 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def after_evaluation(self, epoch: int, **_: Any) -> None:
-        """Evaluate on dev, keep the best model, anneal, and write history and checkpoint."""
+        """Evaluate on dev, save the best model, anneal, and write history and checkpoint."""
         self.clock.add_training()
-        evaluation = self._evaluate_dev(epoch)
+        try:
+            storage = self.config.embeddings_storage_mode
+            evaluation = evaluate_tagger(self.tagger, self.dev, batch_size=64, storage=storage, compare=False)
+        except FlairNasError as error:
+            raise FlairNasError(
+                f"dev, after epoch {epoch} (seed {self.seed}): {error} {self._describe_checkpoint()}"
+            ) from None
         self.clock.add_evaluation()
         train_loss = statistics.mean(self.losses) if self.losses else None
         rate = self.trainer.optimizer.param_groups[0]["lr"]
@@ -169,16 +176,6 @@ class EpochPlugin(TrainerPlugin):
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
 
-    def _evaluate_dev(self, epoch: int) -> TaggerEvaluation:
-        try:
-            return evaluate_tagger(
-                self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
-            )
-        except FlairNasError as error:
-            raise FlairNasError(
-                f"dev, after epoch {epoch} (seed {self.seed}): {error} {self._describe_checkpoint()}"
-            ) from None
-
     def _save_model(self) -> None:
         card: dict[str, Any] = self.tagger.model_card or {}
         card.get("training_parameters", {}).pop("base_path", None)  # a private path, should the model be published
@@ -187,7 +184,7 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def training_interrupt(self, **_: Any) -> None:
-        """Note a Ctrl-C, which Flair treats like the end of annealing."""
+        """Record a Ctrl-C, which Flair treats like the end of annealing."""
         self.interrupted = not self.exhausted
 
     @TrainerPlugin.hook
@@ -198,5 +195,5 @@ class EpochPlugin(TrainerPlugin):
         return f"The checkpoint of epoch {self.epoch} is kept: {self.run.checkpoints.newest}"
 
     def get_state(self) -> dict[str, Any]:
-        """Return this plugin's entry in the model card, which is its name alone."""
+        """Return this plugin's entry in the model card: its name."""
         return {"__cls__": "flair_nas.tagging.epochs"}

@@ -1,7 +1,7 @@
 """Searched layers by Flair's `rnn_type`, their registration with `SequenceTagger`, and names in stacked embeddings.
 
-Three attributes of the class are wrapped: `RNN` builds a layer by the name `rnn_type`, `_get_state_dict` saves its
-genotype, and `_init_model_with_state_dict` loads it. Flair's own types of layer take Flair's own way.
+Four attributes of the class are wrapped. `RNN` builds a layer by the name `rnn_type`, and the constructor completes it.
+`_get_state_dict` saves its genotype, and `_init_model_with_state_dict` loads it. Flair builds its own types of layer.
 """
 
 from __future__ import annotations
@@ -51,9 +51,24 @@ def imported_by_file() -> None:
 
 
 def register(module: ModuleType) -> None:
-    """Wrap the three attributes of `SequenceTagger` in `flair.models.sequence_tagger_model`."""
+    """Wrap four attributes of `SequenceTagger` in `flair.models.sequence_tagger_model`."""
     tagger = module.SequenceTagger
+    init, flair_builder = tagger.__init__, tagger.RNN
     get_state, from_state = tagger._get_state_dict, tagger._init_model_with_state_dict.__func__
+
+    @functools.wraps(init)
+    def make(self: SequenceTagger, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        if self.use_rnn and kwargs.get("rnn") is None:
+            _complete(self)
+
+    @functools.wraps(flair_builder)
+    def build(rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int) -> nn.Module:
+        if rnn_type in FLAIR_LAYERS:
+            layer: nn.Module = flair_builder(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
+            return layer
+        dropout = 0.0 if rnn_layers == 1 else 0.5  # as Flair's own types
+        return build_rnn(rnn_type, rnn_input_dim, hidden_size, rnn_layers, bidirectional, dropout)
 
     @functools.wraps(get_state)
     def get_state_dict(self: SequenceTagger) -> dict[str, Any]:
@@ -71,49 +86,16 @@ def register(module: ModuleType) -> None:
                 member.name = name
         return tagger
 
-    tagger.RNN = _LayerBuilder(tagger.RNN)
+    tagger.__init__, tagger.RNN = make, staticmethod(build)
     tagger._get_state_dict = get_state_dict
     loading: Callable[..., SequenceTagger] = init_model_with_state_dict
     tagger._init_model_with_state_dict = classmethod(loading)
 
 
-class _LayerBuilder:
-    """The attribute `RNN` of `SequenceTagger`, which builds searched layers too.
-
-    It is a descriptor because it has to know the tagger whose constructor asks for a layer.
-    """
-
-    def __init__(self, flair_builder: Callable[..., nn.Module]) -> None:
-        self.__wrapped__ = flair_builder
-
-    def __get__(self, tagger: SequenceTagger | None, owner: type) -> Callable[..., nn.Module]:
-        @functools.wraps(self.__wrapped__)
-        def build(
-            rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int
-        ) -> nn.Module:
-            if tagger is not None:
-                _complete_later(tagger)
-            if rnn_type in FLAIR_LAYERS:
-                return self.__wrapped__(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
-            dropout = 0.0 if rnn_layers == 1 else 0.5  # as Flair's own types
-            return build_rnn(rnn_type, rnn_input_dim, hidden_size, rnn_layers, bidirectional, dropout)
-
-        return build
-
-
-def _complete_later(tagger: SequenceTagger) -> None:
-    """Call `_complete` at the end of the tagger's constructor, which calls `self.to` last."""
-
-    def to(*args: Any, **kwargs: Any) -> SequenceTagger:
-        del tagger.to
-        _complete(tagger)
-        return tagger.to(*args, **kwargs)
-
-    tagger.__dict__["to"] = to
-
-
 def _complete(tagger: SequenceTagger) -> None:
     """Narrow the input of a new tagger's layer to its `Width`; make the CRF loss of a searched layer fast."""
+    import flair
+
     from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 
     width = tagger.reproject_embeddings
@@ -121,6 +103,7 @@ def _complete(tagger: SequenceTagger) -> None:
         tagger.embedding2nn = nn.Linear(tagger.embeddings.embedding_length, width)
         sizes = tagger.rnn_layers, tagger.hidden_size, tagger.bidirectional, width
         tagger.rnn = type(tagger).RNN(tagger.rnn_type, *sizes)
+        tagger.to(flair.device)
     if isinstance(tagger.rnn, RecurrentLayer):
         use_fast_crf(tagger)
 

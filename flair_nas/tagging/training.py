@@ -67,20 +67,20 @@ def train_taggers(
 
     Args:
         config: the settings.
-        out: a folder that is new or empty, or that of an unfinished call with the same settings. Training then goes on
-            from the last checkpoint, with the same result as if it had never stopped. `epochs` and `seeds` may grow;
-            seeds and epochs that are done are kept if fewer are asked for.
+        out: a folder that is new or empty, or that of an unfinished call with the same settings. Training resumes from
+            the last checkpoint, with the same result as if it had never stopped. `epochs` and `seeds` may grow. If
+            fewer are asked for, those that are done stay.
         corpus: the result of `load_corpus` for these settings, if it is loaded already.
-        parts: labelled parts of the corpus, dev and test, on which the best model is evaluated at the end.
+        parts: labelled parts of the corpus, dev and test, that the best model is evaluated on at the end.
         progress: draw progress bars on standard error. Default: only if that is a terminal.
-        verbose: let Flair log what its trainer does.
-        as_data: also write the best model as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
+        verbose: show the log of Flair's trainer.
+        as_data: also write the best model as ``model.safetensors`` and ``config.json``, if its embeddings allow it.
 
     Returns:
         The content of ``metrics.json``: F1 on dev and test in percent, per seed and as mean and standard deviation, or
-        accuracy for labels of tokens (``measure`` says which). The metric on dev picks the best epoch, the loss on dev
-        decides among equal ones. Also parameters, seconds per epoch, and the peak memory of the process so far.
-        ``model_seed`` is the seed best on dev, whose model is ``model.pt``.
+        accuracy for labels of tokens (``measure`` names the metric). The metric on dev picks the best epoch; the loss
+        on dev breaks ties. Also parameters, seconds per epoch, and the peak memory of the process so far.
+        ``model_seed`` is the seed best on dev, and ``model.pt`` is its model.
 
     Raises:
         FlairNasError: settings, corpus, embeddings or folder cannot be used, or a loss or gradient is NaN.
@@ -112,7 +112,7 @@ def train_taggers(
 
 
 def _with_learning_rate(config: TaggerConfig, out: Path) -> TaggerConfig:
-    """Return the settings with a learning rate: their own, that of the run in the folder, or that of the layer."""
+    """Return the settings with their own learning rate, or that of the run in the folder, or the layer's."""
     if config.learning_rate is not None:
         return config
     with contextlib.suppress(FlairNasError):  # `open_run` says what is wrong with the folder
@@ -124,7 +124,7 @@ def _with_learning_rate(config: TaggerConfig, out: Path) -> TaggerConfig:
 
 
 def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
-    """Train the seeds that are not done, place the best model, and return the metrics."""
+    """Train the unfinished seeds, copy the best model, and return the metrics."""
     run.config = config = _extend_settings(run)
     check_labelled(corpus)
     describe_corpus(corpus)
@@ -166,19 +166,18 @@ def _extend_settings(run: Run[TaggerConfig]) -> TaggerConfig:
 
 
 def _warn_of_length(config: TaggerConfig, corpus: Corpus[Sentence]) -> None:
-    """Warn of a sentence for which Flair's CRF takes gigabytes: it scores as many words for all of its batch."""
+    """Warn of a sentence so long that Flair's CRF takes gigabytes. It pads the whole batch to that length."""
     longest = max(len(sentence) for sentence in sentences_of(_training_part(config, corpus)))
     if config.crf and longest * config.batch_size > _LONG_FOR_CRF:
         log.warning(
-            "train has a sentence of %d tokens: Flair's CRF keeps scores of as many tokens for all sentences of its "
-            "batch, gigabytes where there are many tags; part the sentence (an empty line ends it), or use "
-            "--batch-size 1 or --no-crf",
+            "train has a sentence of %d tokens, and Flair's CRF pads its batch to that length, which can take "
+            "gigabytes; part the sentence (an empty line ends it), or use --batch-size 1 or --no-crf",
             longest,
         )
 
 
 def rnn_type(config: TaggerConfig) -> str:
-    """Return Flair's `rnn_type` for `rnn` and `init_range`; Flair's own types are in capitals."""
+    """Return Flair's `rnn_type` for `rnn` and `init_range`. Flair's own types are in capitals."""
     if config.rnn.upper() in LAYER_NAMES:
         return config.rnn.upper()
     numbers = parse_layer_spec(config.rnn)[1]
@@ -188,7 +187,7 @@ def rnn_type(config: TaggerConfig) -> str:
 
 
 def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
-    """Return an untrained tagger, with weights from torch's random state, and labels from the training part."""
+    """Return an untrained tagger with random weights and the labels of the training part."""
     with no_flair_bars():
         learned = Corpus(train=_training_part(config, corpus.corpus), sample_missing_splits=False)
         dictionary = learned.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
@@ -210,11 +209,10 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
 
 
 def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the metrics of all seeds, with mean and sample standard deviation (null for one seed)."""
+    """Return the metrics of all seeds, with mean and sample standard deviation (None for one seed)."""
     summary: dict[str, Any] = {}
     for name in ("dev_f1", "test_f1", "seconds_per_epoch", "cpu_seconds_per_epoch", "epochs"):
-        values = [result[name] for result in results if result[name] is not None]
-        if values:
+        if values := [result[name] for result in results if result[name] is not None]:
             deviation = statistics.stdev(values) if len(values) > 1 else None
             summary[name] = {"mean": statistics.mean(values), "sd": deviation}
     shared = {name: results[0][name] for name in ("measure", "parameters", "rnn_parameters")}
@@ -262,7 +260,7 @@ def place_model(model: Path, folder: Path) -> None:
 
 
 def write_as_data(folder: Path) -> None:
-    """Write a folder's ``model.pt`` also as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
+    """Write a folder's ``model.pt`` as ``model.safetensors`` and ``config.json``, if its embeddings allow it.
 
     Raises:
         FlairNasError: `load_tagger` cannot read it.
