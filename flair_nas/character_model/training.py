@@ -41,8 +41,8 @@ from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import autocast, check_precision
 from flair_nas.runs.duration import duration
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
-from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.epoch_record import EpochClock, EpochRecord, describe_cost, sum_seconds
+from flair_nas.runs.memory import check_fits
 from flair_nas.runs.metric import BITS, to_bits
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
@@ -376,11 +376,8 @@ def _finish(training: _Training) -> dict[str, Any]:
         )  # fmt: skip
     figures |= {
         "train_characters": len(corpus.train),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "rnn_parameters": sum(parameter.numel() for parameter in model.rnn.parameters()),
+        **describe_cost(model, model.rnn, history),
         "seconds": sum_seconds(history),
-        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
-        "peak_memory_mb": peak_memory_mb(),
         "threads": torch.get_num_threads(),
         "device": str(flair.device),
     }

@@ -11,6 +11,8 @@ from torch.nn import functional
 
 from flair_nas.language_model.cross_entropy import cross_entropies, mean_cross_entropy
 from flair_nas.nn.kernels.dispatch import wants_equations
+from flair_nas.nn.matrix_product import masked
+from flair_nas.nn.recurrence import draw_mask
 from flair_nas.nn.state import RecurrentState
 
 LayerState: TypeAlias = Tensor | tuple[Any, ...] | RecurrentState | None
@@ -46,8 +48,8 @@ class LanguageModel(nn.Module):
             adaptive softmax.
 
     Raises:
-        ValueError: a size or probability is out of range, D differs from H with `tied`, or cutoffs do not rise to
-            below V or are too many for H.
+        ValueError: a size or probability is out of range, or D differs from H with `tied`. Or cutoffs do not rise, reach
+            V, or are too many for H.
     """
 
     __module__ = "flair_nas"
@@ -111,9 +113,9 @@ class LanguageModel(nn.Module):
             The layer's output after and before dropout, [T, B, H] each, and its final state.
         """
         embedded = functional.embedding(tokens, self.embedding.weight)  # [T, B, D]
-        if self.training and self.word_dropout:
-            kept = embedded.new_empty(self.vocabulary_size, 1).bernoulli_(1 - self.word_dropout)
-            embedded = embedded * (kept / (1 - self.word_dropout))[tokens]  # [T, B, 1] is broadcast over D
+        kept = draw_mask(self.training and self.word_dropout, embedded, self.vocabulary_size, 1)
+        if kept is not None:
+            embedded = embedded * kept[tokens]  # [T, B, 1] is broadcast over D
         raw, state = self.layer(self._variational_dropout(embedded, self.embedding_dropout), state)
         return self._variational_dropout(raw, self.dropout), raw, state
 
@@ -129,7 +131,8 @@ class LanguageModel(nn.Module):
         """
         rows, ids = output.flatten(0, 1), targets.flatten()  # [T * B, H], [T * B]
         if self.adaptive_cutoffs:
-            losses = self._adaptive_losses(rows, ids)
+            with torch.autocast(rows.device.type, enabled=False):  # under which PyTorch's own fails
+                losses = -self.adaptive(rows.to(self.adaptive.head.weight.dtype), ids).output
         elif torch.is_grad_enabled() or wants_equations():
             losses = functional.cross_entropy(_wide(self.decoder(rows)), ids, reduction="none")
         else:
@@ -175,28 +178,9 @@ class LanguageModel(nn.Module):
         names = ("dropout", "embedding_dropout", "word_dropout", "tied")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
-    def _adaptive_losses(self, rows: Tensor, ids: Tensor) -> Tensor:
-        """Compute the losses [T * B] of `torch.nn.AdaptiveLogSoftmaxWithLoss`, also under autocast."""
-        shortlist, *ends = self.adaptive.cutoffs  # the last of `ends` is V
-        head_ids = ids.clone()  # [T * B], the words of the shortlist, then the clusters
-        tails = []
-        for number, (low, high) in enumerate(zip([shortlist, *ends], ends)):
-            members = ((ids >= low) & (ids < high)).nonzero()[:, 0]  # [tokens of the cluster]
-            head_ids[members] = shortlist + number
-            if len(members):
-                logits = _wide(self.adaptive.tail[number](rows[members]))  # [tokens of the cluster, high - low]
-                tails.append((members, functional.cross_entropy(logits, ids[members] - low, reduction="none")))
-        losses = functional.cross_entropy(_wide(self.adaptive.head(rows)), head_ids, reduction="none")  # [T * B]
-        for members, tail_losses in tails:
-            losses = losses.index_add(0, members, tail_losses)
-        return losses
-
     def _variational_dropout(self, sequence: Tensor, probability: float) -> Tensor:
         """Drop the same units at every step of a sequence [T, B, E] (Gal and Ghahramani, 2016)."""
-        if not (self.training and probability):
-            return sequence
-        mask = sequence.new_empty(sequence.shape[1:]).bernoulli_(1 - probability)  # [B, E]
-        return sequence * (mask / (1 - probability))
+        return masked(sequence, draw_mask(self.training and probability, sequence, *sequence.shape[1:]))
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -1,20 +1,18 @@
 """Training of language models: SGD, then averaged SGD, with an exact checkpoint after each epoch, in one folder.
 
 OUT/config.yaml      the resolved settings          OUT/model.pt       the model of the epoch best on dev
-OUT/history.jsonl    a line per epoch               OUT/checkpoint.pt  state from which a stopped run resumes, and
-OUT/metrics.json     perplexities, sizes, times                        checkpoint-previous.pt, should it be damaged
+OUT/history.jsonl    a line per epoch               OUT/checkpoint.pt  state of a stopped run to resume, and
+OUT/metrics.json     perplexities, sizes, times                        checkpoint-previous.pt, the one before
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import statistics
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -37,9 +35,9 @@ from flair_nas.language_model.text.corpus import END, Ids, TextCorpus, batchify,
 from flair_nas.language_model.text.segments import Draw, segment_lengths
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.nn.recurrent_layer import describe_layer
-from flair_nas.runs.device import check_precision, choose_device
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord, Line, sum_seconds
-from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.device import autocast, check_precision, choose_device
+from flair_nas.runs.epoch_record import EpochClock, EpochRecord, Line, describe_cost, sum_seconds
+from flair_nas.runs.memory import check_fits
 from flair_nas.runs.metric import PERPLEXITY, to_perplexity
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
@@ -131,7 +129,7 @@ class _Training:
     @property
     def judged(self) -> LanguageModel:
         """The model that is evaluated and saved, which has the mean weights once averaging has begun."""
-        return self.average.module if self.average else self.model
+        return cast(LanguageModel, self.average.module) if self.average else self.model
 
     def _describe(self) -> dict[str, Any]:
         """Return what a resumed run must not change, by its name in errors."""
@@ -256,7 +254,7 @@ class _Training:
             start += length
             for group in self.optimizer.param_groups:  # a longer segment counts for more
                 group["lr"] = rate * (length / config.bptt if config.vary_length else 1)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            with autocast(config.precision, self.device):
                 loss = model.loss(self.tokens[piece], self.targets[piece], state, **penalties)
             self.optimizer.zero_grad()
             torch.autograd.backward(loss.total)
@@ -326,9 +324,8 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
     """Evaluate the best model, write the figures and return them. If that is done already, read them."""
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
     before = run.figures("eval_batch_size", "dev_perplexity", "scored")
-    same = before and before["eval_batch_size"] == config.eval_batch_size
-    scored = before and set(parts) <= set(before["scored"])
-    if before and same and scored and run.is_finished(before["epochs"]):
+    is_scored = before and before["eval_batch_size"] == config.eval_batch_size and {*parts} <= {*before["scored"]}
+    if before and is_scored and run.is_finished(before["epochs"]):
         log.warning(
             "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
         )
@@ -349,27 +346,18 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
         "eval_batch_size": config.eval_batch_size,
         "scored": list(parts),
     }
-    started, started_cpu = time.perf_counter(), time.process_time()
     for part, name in KEYS.items():
         score = _evaluate(training, model, part, progress) if part in parts else None
         figures[f"{name}_perplexity"] = score and score.perplexity
         figures[f"{name}_loss"] = score and score.loss
         figures[f"{name}_tokens"] = score and score.tokens
         figures[f"{name}_unknown_share"] = corpus.unknown_shares.get(part)
+    figures |= describe_cost(model, model.layer, history)
     figures |= {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "rnn_parameters": sum(parameter.numel() for parameter in model.layer.parameters()),
-        "seconds_per_epoch": statistics.median(line["seconds"] for line in history),
-        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
         "seconds": sum_seconds(history),
-        "evaluation_seconds": time.perf_counter() - started,
-        "evaluation_cpu_seconds": time.process_time() - started_cpu,
-        "peak_memory_mb": peak_memory_mb(),
         "threads": torch.get_num_threads(),
         "device": str(training.device),
     }
-    if training.device.type == "cuda":
-        figures["peak_gpu_memory_mb"] = peak_memory_mb(training.device)
     return run.finish(figures)
 
 

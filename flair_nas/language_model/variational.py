@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from flair_nas.nn.kernels.dispatch import wants_equations
 from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
 from flair_nas.nn.matrix_product import masked, product_dtype
+from flair_nas.nn.recurrence import draw_mask
 
 _Layer: TypeAlias = "nn.LSTM | nn.GRU"
 _State: TypeAlias = "Tensor | tuple[Tensor, ...]"
@@ -60,8 +61,8 @@ class _Variational(nn.Module):
             state = (zeros,) * self._states
         output, ends = input, []
         for layer, *firsts in zip(layers, *_split(state)):  # [B, H] each
-            output = masked(output, self._mask(self.input_dropout, output[0]))
-            mask = self._mask(self.recurrent_dropout, firsts[0])  # [B, H]
+            output = masked(output, draw_mask(self.training and self.input_dropout, output, *output.shape[1:]))
+            mask = draw_mask(self.training and self.recurrent_dropout, firsts[0], *firsts[0].shape)  # [B, H]
             if mask is None:
                 output, last = layer(output, _join([first[None] for first in firsts]))  # [T, B, H], [1, B, H] each
                 lasts = [part[0] for part in _split(last)]
@@ -74,11 +75,6 @@ class _Variational(nn.Module):
     def extra_repr(self) -> str:
         """Return the probabilities of the dropouts, for printing."""
         return f"input_dropout={self.input_dropout}, recurrent_dropout={self.recurrent_dropout}"
-
-    def _mask(self, probability: float, like: Tensor) -> Tensor | None:
-        if not (self.training and probability):
-            return None
-        return torch.empty_like(like).bernoulli_(1 - probability).div_(1 - probability)
 
 
 def _split(state: _State) -> tuple[Tensor, ...]:
@@ -97,7 +93,7 @@ def _project(weight: Tensor, input: Tensor, bias: Tensor) -> Tensor:
 
 
 def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor], mask: Tensor) -> Tensor:
-    """Run a loop with a weight of h [gates * H, H] and a mask of h [B, H], and return its columns as [steps, B, H]."""
+    """Run a loop and return its columns as [steps, B, H]. `weight` of h is [gates * H, H], `mask` of h [B, H]."""
     columns = {name: tensor.contiguous() for name, tensor in (sources | {"mask": mask.t()}).items()}
     weights: dict[Hashable, Tensor] = {"hidden": weight.to(product_dtype(weight))}  # cast once, not at every step
     output = loop(Products(weights), **columns) if wants_equations() else run_sequence(loop, weights, columns)

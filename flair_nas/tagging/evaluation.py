@@ -34,7 +34,7 @@ class TaggerEvaluation(NamedTuple):
     Args:
         f1: micro-averaged F1 in percent, as Flair counts it. For labels of tokens: accuracy in percent, the share of
             tokens with the right label; a token without a label counts as O.
-        loss: loss per token; 0 if the tagger does not know a gold label, as there is no loss then.
+        loss: loss per token; 0 if the tagger does not know a gold label.
         report: metrics by type, and the label set, as JSON data.
         text: the report as a table.
     """
@@ -75,8 +75,8 @@ def evaluate_tagger(
         compare: also count by seqeval, and check that both agree.
 
     Raises:
-        FlairNasError: there are no sentences or no gold labels, gold labels are of tokens and the tagger's of spans or
-            the reverse, or the two counts differ.
+        FlairNasError: there are no sentences or no gold labels, or the two counts differ. Or gold labels are of tokens
+            and the tagger's of spans, or the reverse.
         LossNotFiniteError: the loss is NaN or infinite.
     """
     check_is_tagger(tagger)

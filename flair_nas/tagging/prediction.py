@@ -38,8 +38,8 @@ def load_tagger(path: str | Path) -> SequenceTagger:
     own pickles. Loading a pickle runs the code in it, so load only files that you trust.
 
     Args:
-        path: a model file, a folder (of a training run, or as `flair-nas tag publish` writes it), or
-            ``hf://owner/name[@revision]``, a repository with such a folder on the Hugging Face Hub.
+        path: a model file, the folder of a training run or of `flair-nas tag publish`, or
+            ``hf://owner/name[@revision]`` for a repository on the Hugging Face Hub.
 
     Raises:
         FlairNasError: a file is missing, cut short, or of another kind.

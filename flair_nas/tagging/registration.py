@@ -142,8 +142,8 @@ def build_rnn(
     """Build the layer of an `rnn_type`.
 
     Args:
-        rnn_type: a layer spec such as ``i-darts-ptb,recurrent_dropout=0.25,combine=mean`` (a genotype's name, file or
-            one line, then options), a name of `LAYER_NAMES`, a result of `describe_rnn`, or a `Genotype`.
+        rnn_type: a layer spec, a name of `LAYER_NAMES`, a result of `describe_rnn`, or a `Genotype`. A layer spec is a
+            genotype's name, file or one line, then options: ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``.
         input_size: D.
         hidden_size: H.
         num_layers: layers on top of one another.

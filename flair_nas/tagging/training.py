@@ -30,7 +30,8 @@ from flair_nas.library.layer_spec import advised_learning_rate, parse_layer_spec
 from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import check_precision
-from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.epoch_record import describe_cost
+from flair_nas.runs.memory import check_fits
 from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings.fields import check_config
 from flair_nas.settings.resolve import read_run_settings
@@ -275,10 +276,9 @@ def write_as_data(folder: Path) -> None:
 def _is_placed(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> bool:
     """Return True if the run's metrics say that its model is a copy of this seed's model."""
     try:
-        before = read_figures(run.folder / "metrics.json")
-        (placed,) = (result for result in before["seeds"] if result["seed"] == before["model_seed"])
-        return bool(placed == best.figures())
-    except (OSError, ValueError, KeyError, TypeError):
+        before, figures = read_figures(run.folder / "metrics.json"), best.figures("seed")
+        return bool(figures and figures in before["seeds"] and figures["seed"] == before["model_seed"])
+    except (OSError, ValueError):
         return False
 
 
@@ -314,12 +314,7 @@ def _train_seed(
         "best_epoch": plugin.best_epoch,
         "epochs": plugin.epoch,
         "learning_rate_exhausted": plugin.exhausted,
-        # the median, because the first epoch also computes the embeddings that are then stored
-        "seconds_per_epoch": statistics.median(line["seconds"] for line in run.history),
-        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in run.history),
-        "parameters": sum(p.numel() for p in tagger.parameters() if p.requires_grad),
-        "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
-        "peak_memory_mb": peak_memory_mb(),
+        **describe_cost(tagger, tagger.rnn, run.history),
         "corpus_sha256": corpus.sha256,
         "scored": list(parts),
         "reports": {part: score.report for part, score in scores.items()},
