@@ -60,17 +60,12 @@ def evaluate_columns(model: LanguageModel, columns: Tensor, bptt: int, progress:
 
 
 def score_ids(
-    model: LanguageModel,
-    ids: Ids,
-    vocabulary: Vocabulary,
-    batch_size: int,
-    bptt: int = 512,
-    progress: bool = False,
+    model: LanguageModel, ids: Ids, vocabulary: Vocabulary, batch_size: int, progress: bool = False
 ) -> CharacterScore:
     """Score ids of a vocabulary of characters, in columns that begin without context."""
     encoded = encode_characters(ids, vocabulary.words, model.dictionary)
     columns = batchify(encoded[:: 1 if model.is_forward_lm else -1], batch_size)
-    loss = evaluate_columns(model, columns, bptt, progress)
+    loss = evaluate_columns(model, columns, 512, progress)
     if not math.isfinite(loss):
         raise FlairNasError(f"not finite: the loss is {loss:g}; train in a new folder with a lower learning_rate")
     rows, unknown = len(columns), unknown_share(ids, vocabulary)

@@ -48,8 +48,8 @@ class LanguageModel(nn.Module):
             adaptive softmax.
 
     Raises:
-        ValueError: a size or probability is out of range, or D differs from H with `tied`. Or cutoffs do not rise, reach
-            V, or are too many for H.
+        ValueError: a size or probability is out of range, or D differs from H with `tied`. Or cutoffs do not rise,
+            reach V, or are too many for H.
     """
 
     __module__ = "flair_nas"

@@ -55,9 +55,9 @@ _KINDS: dict[str, dict[str, Any]] = {
     ),
     "PooledFlairEmbeddings": dict(pooling=str, only_capitalized=bool, contextual_embeddings=dict),
 }
-"""Embeddings that can be rebuilt from data alone, with the types of their parameters.
+"""Embeddings that can be rebuilt from data, with the types of their parameters.
 
-Types are checked because Flair would also take a path in place of a dictionary, and read a pickle from there.
+Types are checked because Flair also takes a path in place of a dictionary, and reads a pickle from there.
 """
 _MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.eye}
 _SETTINGS: dict[str, Any] = dict(
