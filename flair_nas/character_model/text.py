@@ -179,12 +179,10 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
         piece = ids[bounds[-1] : bounds[-1] + size]
         ends = np.flatnonzero(piece == end)
         if not len(ends):
-            rest = ids[bounds[-1] :] == end
-            length = int(np.argmax(rest)) or len(rest)  # the last line of a text may have no end
-            advice = f", or set split_size to {length + 1:,} or more" if length < len(rest) else ""
+            line = np.count_nonzero(ids[: bounds[-1]] == end) + 1
             raise FlairNasError(
-                f"{corpus.label('train')}, line {np.count_nonzero(ids[: bounds[-1]] == end) + 1:,}: {length:,} "
-                f"characters without the end of a line; break it into lines{advice}"
+                f"{corpus.label('train')}, line {line:,}: longer than split_size = {size:,}; break it into lines, or "
+                "set a larger split_size"
             )
         bounds.append(bounds[-1] + int(ends[-1]) + 1)
         if short or (len(bounds) > 2 and is_short(*bounds[-2:])):
