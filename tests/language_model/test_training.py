@@ -9,6 +9,7 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,25 @@ def test_the_mean_of_the_weights_is_what_is_evaluated_and_saved(text, tmp_path) 
     saved = torch.load(tmp_path / "run" / "model.pt", weights_only=True)["weights"]["embedding.weight"]
     assert torch.equal(saved, checkpoint["average"]["module.embedding.weight"])
     assert not torch.equal(saved, checkpoint["model"]["embedding.weight"])
+
+
+def test_averaged_sgd_is_that_of_pytorch_where_the_learning_rate_stays() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(5, 1, bias=False, dtype=torch.float64)
+    second = torch.nn.Parameter(model.weight.detach().clone())
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.01)
+    asgd = torch.optim.ASGD([second], lr=0.1, weight_decay=0.01, lambd=0, t0=0)
+    average = training._Training._new_average(SimpleNamespace(model=model))  # type: ignore[arg-type]
+    for step in range(6):
+        target = torch.randn(1, 5, dtype=torch.float64)
+        for parameter, optimizer in ((model.weight, sgd), (second, asgd)):
+            optimizer.zero_grad()
+            (parameter - target).square().sum().backward()
+            optimizer.step()
+        if step:  # PyTorch's forgets the first step
+            average.update_parameters(model)
+    torch.testing.assert_close(model.weight, second)
+    torch.testing.assert_close(average.module.weight, asgd.state[second]["ax"], check_dtype=False)
 
 
 # --- stopping and going on ---
