@@ -132,7 +132,7 @@ class LanguageModel(nn.Module):
         rows, ids = output.flatten(0, 1), targets.flatten()  # [T * B, H], [T * B]
         if self.adaptive_cutoffs:
             with torch.autocast(rows.device.type, enabled=False):  # under which PyTorch's own fails
-                losses = -self.adaptive(rows.to(self.adaptive.head.weight.dtype), ids).output
+                losses: Tensor = -self.adaptive(rows.to(self.adaptive.head.weight.dtype), ids).output
         elif torch.is_grad_enabled() or wants_equations():
             losses = functional.cross_entropy(_wide(self.decoder(rows)), ids, reduction="none")
         else:

@@ -139,7 +139,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
         # the text of an UnpicklingError is long, and about settings of PyTorch
         reason = "it holds more than data, or is damaged" if isinstance(error, UnpicklingError) else shown(error)
         reason = explain_other_run(path.parent, "lm train") or reason
-        raise FlairNasError(f"{path}: this is no language model that can be loaded; {reason}") from None
+        raise FlairNasError(f"{path}: this is no language model that can be loaded: {reason}") from None
     return SavedLanguageModel(model.eval(), vocabulary, config, genotype, data["origin"])
 
 

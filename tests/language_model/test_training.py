@@ -512,7 +512,7 @@ def test_the_model_of_another_command_is_refused_as_such(tmp_path: Path) -> None
     with pytest.raises(FlairNasError, match="can be loaded: it holds more than data, or is damaged"):
         load_language_model(tmp_path)
     (tmp_path / "config.yaml").write_text("corpus: demo\nrnn: lstm\nembeddings: [one-hot]\n")
-    with pytest.raises(FlairNasError, match="no language model; its folder is a run of flair-nas tag train"):
+    with pytest.raises(FlairNasError, match="can be loaded: its folder is a run of flair-nas tag train"):
         load_language_model(tmp_path)
 
 
