@@ -13,7 +13,7 @@ DIRECTIONS = ("forward", "backward")
 
 
 def _refuse_lowercase(value: bool) -> str:
-    """Refuse lower case: the model's file cannot say so, and Flair would give it capitals."""
+    """Refuse lower case: the model's file cannot say it, and Flair would give the model capitals."""
     advice = "write the text in lower case, and give FlairEmbeddings is_lower=True"
     return f"is not for character models ({advice})" if value else ""
 
@@ -22,8 +22,8 @@ def _refuse_lowercase(value: bool) -> str:
 class CharacterModelConfig(TextSettings):
     """Settings of `train_character_models`, flags of ``flair-nas charlm train`` and keys of its ``--config``.
 
-    The recipe is Flair's: SGD, whose learning rate falls when the loss on dev has stopped to fall. The default size
-    suits a CPU; the preset ``flair`` has Flair's.
+    The recipe is Flair's: SGD, with a learning rate that falls when the loss on dev stops falling. The default size
+    suits a CPU; the preset ``flair`` has Flair's size.
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once. Training checks `rnn`.
@@ -35,7 +35,7 @@ class CharacterModelConfig(TextSettings):
     """
 
     may_change: ClassVar[tuple[str, ...]] = ("epochs", "device", "text", "direction")
-    """Settings that may differ when a run goes on."""
+    """Settings that may change when a run resumes."""
 
     unit: str = setting("char", "tokens of the text; always char", choices=("char",))
     lowercase: bool = setting(False, "read words in lower case; always false", check=_refuse_lowercase)

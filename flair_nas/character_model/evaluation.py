@@ -19,6 +19,7 @@ from flair_nas.language_model.saved import encode_text
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, Vocabulary, batchify, unknown_share
 from flair_nas.language_model.text.sources import TextSource
+from flair_nas.runs.metric import to_bits
 from flair_nas.tagging.data.character_models import load_character_model
 
 
@@ -28,20 +29,18 @@ class CharacterScore(NamedTuple):
     loss: float  # mean nats per predicted character
     bits: float  # the same in bits
     characters: int  # number of predicted characters
-    unknown_share: float  # share of the characters, ends of lines left out, that the model does not know
-    flair_loss: float  # what Flair's trainer reports: it divides by one row too many
+    unknown_share: float  # share of the characters, without ends of lines, that the model does not know
+    flair_loss: float  # loss of Flair's trainer, which divides by one row too many
 
 
 @torch.no_grad()
 def evaluate_columns(model: LanguageModel, columns: Tensor, bptt: int, progress: bool = False) -> float:
-    """Return the mean loss of the characters after the first of each column, in nats.
-
-    The model is in evaluation mode during the call, and keeps its mode.
+    """Return the mean loss in nats of all characters but the first of each column.
 
     Args:
-        model: the model.
+        model: evaluated without dropout; it keeps its mode.
         columns: ids, [T, B].
-        bptt: steps per forward pass; it changes time and memory alone.
+        bptt: steps per forward pass; it changes only time and memory.
         progress: draw a progress bar on standard error.
     """
     training = model.training
@@ -61,21 +60,16 @@ def evaluate_columns(model: LanguageModel, columns: Tensor, bptt: int, progress:
 
 
 def score_ids(
-    model: LanguageModel,
-    ids: Ids,
-    vocabulary: Vocabulary,
-    batch_size: int,
-    bptt: int = 512,
-    progress: bool = False,
+    model: LanguageModel, ids: Ids, vocabulary: Vocabulary, batch_size: int, progress: bool = False
 ) -> CharacterScore:
-    """Score ids of a vocabulary of characters in columns that begin without context."""
+    """Score ids of a vocabulary of characters, in columns that begin without context."""
     encoded = encode_characters(ids, vocabulary.words, model.dictionary)
     columns = batchify(encoded[:: 1 if model.is_forward_lm else -1], batch_size)
-    loss = evaluate_columns(model, columns, bptt, progress)
+    loss = evaluate_columns(model, columns, 512, progress)
     if not math.isfinite(loss):
         raise FlairNasError(f"not finite: the loss is {loss:g}; train in a new folder with a lower learning_rate")
     rows, unknown = len(columns), unknown_share(ids, vocabulary)
-    return CharacterScore(loss, loss / math.log(2), columns[1:].numel(), unknown, loss * (rows - 1) / rows)
+    return CharacterScore(loss, to_bits(loss), columns[1:].numel(), unknown, loss * (rows - 1) / rows)
 
 
 def evaluate_character_model(
@@ -90,14 +84,14 @@ def evaluate_character_model(
 
     Args:
         model: a model of Flair's, or a path that `load_character_model` takes.
-        text: a folder, files by part or a Flair corpus, as `load_text` takes it; or one file, whatever the part. Empty
-            lines are skipped.
+        text: a text that `load_text` takes (a folder, files by part, a Flair corpus), or one file, which is read whole.
+            Empty lines are skipped.
         part: train, valid or test.
-        batch_size: columns of the text, which begin without context. 1 is exact and slow.
+        batch_size: columns of the text, each without context at its beginning. 1 is exact and slow.
         progress: draw a progress bar on standard error.
 
     Raises:
-        FlairNasError: a model or text that cannot be used.
+        FlairNasError: the model or text cannot be used.
 
     Example:
         The folder is that of the example of `train_character_models`.

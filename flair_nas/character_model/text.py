@@ -1,11 +1,12 @@
-"""Text for Flair's character models: dictionaries, and splits whose lines are shuffled anew in each epoch.
+"""Text for Flair's character models: dictionaries, and splits with lines in a new order in each epoch.
 
-A text is an array of token ids in a file (`flair_nas.language_model.text`). One split of it is in memory at a time.
+A text is an array of token ids in a file (`flair_nas.language_model.text`). Only one split is in memory at a time.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -23,9 +24,9 @@ DELIMITER = "\n"
 
 
 def load_characters(config: CharacterModelConfig, progress: bool) -> tuple[TextCorpus, Dictionary]:
-    """Load the text of settings, and the dictionary: the text's characters, Flair's common ones, or a model's.
+    """Load the text and the dictionary of settings.
 
-    With another dictionary than the text's, all of its characters have ids.
+    The dictionary has the text's characters, Flair's common ones, or those of a model.
 
     Raises:
         FlairNasError: the text cannot be used, there is no such dictionary, or Flair's cannot be downloaded.
@@ -60,17 +61,17 @@ def load_characters(config: CharacterModelConfig, progress: bool) -> tuple[TextC
 
 
 def characters_of(dictionary: Dictionary) -> list[str]:
-    """Return the characters of a dictionary but for the end of a line."""
+    """Return the characters of a dictionary without the end of a line."""
     return [item for item in dictionary.get_items() if item not in (DELIMITER, "<unk>")]
 
 
 def encode_characters(ids: Ids, characters: tuple[str, ...], dictionary: Dictionary) -> Ids:
-    """Return the ids of a dictionary for ids of a vocabulary of these characters, int32 [characters].
+    """Convert ids of a vocabulary of these characters to ids of a dictionary, int32 [characters].
 
-    Lines without characters are left out, as Flair does. The last line ends, too.
+    Lines without characters are left out, as in Flair.
 
     Raises:
-        FlairNasError: the dictionary has no id for unknown characters, and the text has some.
+        FlairNasError: the text has unknown characters, and the dictionary has no id for them.
     """
     kept = ids[_find_kept(ids, characters.index(END))]
     table = np.zeros(len(characters), np.int32)
@@ -84,7 +85,7 @@ def encode_characters(ids: Ids, characters: tuple[str, ...], dictionary: Diction
 
 
 def _find_kept(ids: Ids, end: int) -> npt.NDArray[np.bool_]:
-    """Return False for the end of each line without characters, [characters]."""
+    """Return a mask [characters] that is False at the end of each empty line."""
     is_end = ids == end
     kept: npt.NDArray[np.bool_] = ~(is_end & np.concatenate([[True], is_end[:-1]]))
     return kept
@@ -96,7 +97,7 @@ class Splits:
     Args:
         corpus: a text of characters.
         dictionary: the characters that have ids.
-        config: sizes, seed and direction-free settings.
+        config: the settings; `direction` is not used.
 
     Raises:
         FlairNasError: a line is longer than a split.
@@ -118,7 +119,7 @@ class Splits:
         return sum(math.ceil((count - 1) / config.bptt) for count in rows)
 
     def order(self, epoch: int) -> list[int]:
-        """Return the numbers of the splits in the order of an epoch, from 0: as they are first, then shuffled."""
+        """Return the numbers of the splits in the order of an epoch, from 0. The first epoch keeps their order."""
         if epoch == 0:
             return list(range(len(self)))
         return [int(n) for n in np.random.default_rng([self.config.seed, epoch]).permutation(len(self))]
@@ -128,7 +129,7 @@ class Splits:
 
         Args:
             number: the split, from 0.
-            epoch: the epoch, from 0; it sets the random numbers together with the split and the seed.
+            epoch: the epoch, from 0. Epoch, split and seed determine the random numbers.
             forward: read from the beginning to the end.
 
         Raises:
@@ -136,8 +137,7 @@ class Splits:
         """
         random = np.random.default_rng([self.config.seed, epoch, number])
         ids = self.corpus.train[self.bounds[number] : self.bounds[number + 1]]
-        stops = np.flatnonzero(ids == self.corpus.vocabulary.index(END)) + 1
-        lines = np.split(ids, stops[:-1])
+        lines = np.split(ids, np.flatnonzero(ids == self.corpus.vocabulary.index(END))[:-1] + 1)
         order = random.permutation(len(lines))
         if self.config.random_case:
             chances = random.integers(0, 100, len(lines))
@@ -150,24 +150,24 @@ class Splits:
 
     @cached_property
     def _cases(self) -> tuple[Ids, Ids]:
-        """Return the ids of each character in lower case and as a capital, [V] each.
+        """The ids of each character in lower case and as a capital, [V] each.
 
-        Characters whose other case is several characters, or has no id, stay.
+        A character stays if its other case is several characters or has no id.
         """
         numbers = {character: number for number, character in enumerate(self.characters)}
-        changes = (str.lower, str.upper)
-        lower, upper = (
-            np.array([numbers.get(c if c in (END, UNKNOWN) else change(c), n) for c, n in numbers.items()], np.int32)
-            for change in changes
-        )
-        return lower, upper
+
+        def change(case: Callable[[str], str]) -> Ids:
+            changed = (number if c in (END, UNKNOWN) else numbers.get(case(c), number) for c, number in numbers.items())
+            return np.fromiter(changed, np.int32)
+
+        return change(str.lower), change(str.upper)
 
 
 def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
-    """Return where splits begin and the last one ends: after the last end of a line within `size` characters.
+    """Return the beginnings of the splits and the end of the last one.
 
-    A split of less than half the size, or of fewer characters than the minimum without empty lines, is joined with the
-    one before it, or the first with the second.
+    A split ends with the last line that ends within `size` characters. A short split is joined with the one before it,
+    the first one with the second. A split is short below half the size, or below the minimum without empty lines.
     """
     ids, end = corpus.train, corpus.vocabulary.index(END)
 
@@ -179,12 +179,10 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
         piece = ids[bounds[-1] : bounds[-1] + size]
         ends = np.flatnonzero(piece == end)
         if not len(ends):
-            rest = ids[bounds[-1] :] == end
-            length = int(np.argmax(rest)) or len(rest)  # the last line of a text may have no end
-            advice = f", or set split_size to {length + 1:,} or more" if length < len(rest) else ""
+            line = np.count_nonzero(ids[: bounds[-1]] == end) + 1
             raise FlairNasError(
-                f"{corpus.label('train')}, line {np.count_nonzero(ids[: bounds[-1]] == end) + 1:,}: {length:,} "
-                f"characters without the end of a line; break it into lines{advice}"
+                f"{corpus.label('train')}, line {line:,}: longer than split_size = {size:,}; break it into lines, or "
+                "set a larger split_size"
             )
         bounds.append(bounds[-1] + int(ends[-1]) + 1)
         if short or (len(bounds) > 2 and is_short(*bounds[-2:])):

@@ -41,8 +41,8 @@ from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import autocast, check_precision
 from flair_nas.runs.duration import duration
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
-from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.epoch_record import EpochClock, EpochRecord, describe_cost, sum_seconds
+from flair_nas.runs.memory import check_fits
 from flair_nas.runs.metric import BITS, to_bits
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
@@ -55,7 +55,7 @@ from flair_nas.tagging.registration import build_rnn
 log = logging.getLogger("flair_nas")
 
 _PLAIN = ("epoch", "split", "next_step", "sums", "records", "best_loss", "best_epoch")
-"""Attributes of a training that checkpoints hold as they are."""
+"""Attributes of a training that checkpoints hold unchanged."""
 
 _SECONDS_BETWEEN_CHECKPOINTS = 300.0  # within a split
 _TIMED_STEPS = 4  # of an estimate; the first one does not count
@@ -66,20 +66,20 @@ def train_character_models(
 ) -> dict[str, dict[str, Any]]:
     """Train the character models of one or both directions and write everything to one folder.
 
-    The recipe is that of Flair's `LanguageModelTrainer`. Lines are shuffled within splits, a state is carried through a
-    split, and the learning rate falls by the loss on dev after each split.
+    The recipe is that of Flair's `LanguageModelTrainer`. Lines are shuffled within splits. The state is carried through
+    a split. The learning rate depends on the loss on dev after each split.
 
     Args:
         config: the settings.
         out: a folder that is new or empty, or that of an unfinished run with the same settings. Such a run resumes
-            with the same result as one that never stopped; `epochs` and `direction` may have grown.
+            with the same result as one that never stopped. `epochs` and `direction` may grow.
         progress: draw a progress bar on standard error.
 
     Returns:
         The figures of each direction: bits per character on dev and test, sizes, times.
 
     Raises:
-        FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
+        FlairNasError: settings, text or folder cannot be used, or a loss is not finite.
         RunStopped: after Ctrl-C; the last checkpoint, if there is one yet, is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
 
@@ -107,29 +107,14 @@ def train_character_models(
             text = load_characters(config, progress)
             figures = {}
             for direction in config.directions():
-                part = run.part(direction)
-                figures[direction] = _read_finished(part, text[0]) or _train_one(part, *text, progress)
+                figures[direction] = _train_direction(run.part(direction), *text, progress)
             run.accept()  # not yet done if all were finished
             run.finish({**figures, "epochs": max(of["epochs"] for of in figures.values())})
             return figures
 
 
-def _read_finished(run: Run[CharacterModelConfig], corpus: TextCorpus) -> dict[str, Any] | None:
-    """Return the figures of a direction that has nothing left to do, or None."""
-    figures = run.figures("dev_bits")
-    if not (figures and run.is_finished(figures["epochs"]) and figures["fingerprint"] == corpus.fingerprint):
-        return None
-    if not is_whole(run.folder / PICKLE):
-        return None
-    _load_best(run.folder)
-    log.warning(
-        "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, figures["epochs"]
-    )
-    return figures
-
-
 def _load_best(folder: Path) -> LanguageModel:
-    """Load the best model of a direction; write its form as data again if that is lost."""
+    """Load the best model of a direction. Write its form as data again if that is lost."""
     model = load_character_model(folder / PICKLE)
     try:
         load_character_model(folder / DATA)
@@ -139,11 +124,19 @@ def _load_best(folder: Path) -> LanguageModel:
     return model
 
 
-def _train_one(
+def _train_direction(
     run: Run[CharacterModelConfig], corpus: TextCorpus, dictionary: Dictionary, progress: bool
 ) -> dict[str, Any]:
-    """Train the model of one direction, or go on with it, and return its figures."""
-    training = _Training(run.config, corpus, dictionary, run.folder.name == "forward")
+    """Train the model of one direction unless it is finished, and return its figures."""
+    figures = run.figures("dev_bits")
+    is_same = figures is not None and figures["fingerprint"] == corpus.fingerprint
+    if figures and is_same and run.is_finished(figures["epochs"]) and is_whole(run.folder / PICKLE):
+        _load_best(run.folder)
+        log.warning(
+            "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, figures["epochs"]
+        )
+        return figures
+    training = _Training(run.config, corpus, dictionary, run.folder.name)
     training.run = run
     run.resume(training.restore)
     run.accept()
@@ -152,16 +145,16 @@ def _train_one(
 
 
 def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
-    """Return the cost of a training in words, from a few steps of it. Nothing is written but the ids of the text.
+    """Describe the cost of a training, measured on a few steps. Only the ids of the text are written.
 
     Raises:
-        FlairNasError: settings or text that cannot be used.
+        FlairNasError: settings or text cannot be used.
     """
     check_config(config, CharacterModelConfig)
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
-        training = _Training(config, *load_characters(config, progress), config.directions()[0] == "forward")
-        columns, hidden = training.splits.columns(0, 0, training.forward), training.new_state()
+        training = _Training(config, *load_characters(config, progress), config.directions()[0])
+        columns, hidden = training.splits.columns(0, 0, training.forward), None
         times = []
         for step in range(min(_TIMED_STEPS, training.steps(columns))):
             start = time.perf_counter()
@@ -183,22 +176,25 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
 
 
 class _Training:
-    """A model between two steps, and all that the next step depends on. What it saves goes to `run`."""
+    """A training between two steps: the model and all that the next step depends on. It saves to `run`."""
 
     run: Run[CharacterModelConfig]
 
-    def __init__(self, config: CharacterModelConfig, corpus: TextCorpus, dictionary: Dictionary, forward: bool) -> None:
-        self.config, self.corpus, self.forward = config, corpus, forward
+    def __init__(
+        self, config: CharacterModelConfig, corpus: TextCorpus, dictionary: Dictionary, direction: str
+    ) -> None:
+        self.config, self.corpus = config, corpus
+        self.direction, self.forward = direction, direction == "forward"
         self.splits = Splits(corpus, dictionary, config)
         sizes = config.hidden_size, config.layers, config.embedding_size
         layer = partial(create_recurrent_layer, config.rnn, config.embedding_size, config.hidden_size, config.layers)
         check_fits(lambda: layer()[0], flair.device, f"hidden_size {config.hidden_size}")
         torch.manual_seed(config.seed)
-        self.model = LanguageModel(dictionary, forward, *sizes, dropout=config.dropout, recurrent_type=config.rnn)
+        self.model = LanguageModel(dictionary, self.forward, *sizes, dropout=config.dropout, recurrent_type=config.rnn)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config.learning_rate)
         self.scheduler = ReduceLROnPlateau(self.optimizer, factor=config.anneal_factor, patience=config.patience)
         valid = encode_characters(corpus.valid, corpus.vocabulary.words, dictionary)
-        self.valid = batchify(valid[:: 1 if forward else -1], config.batch_size, corpus.label("valid"))  # [T, B]
+        self.valid = batchify(valid[:: 1 if self.forward else -1], config.batch_size, corpus.label("valid"))  # [T, B]
         self.epoch = self.split = 0  # whole epochs, and whole splits of the next one
         self.next_step = 0  # of the split
         self.hidden: Any = None  # the state before that step; None at the beginning of a split
@@ -209,16 +205,22 @@ class _Training:
 
     # --- checkpoints ---
 
+    def _describe(self) -> dict[str, Any]:
+        """Return what a resumed run must not change, by its name in errors."""
+        return {
+            "text": self.corpus.fingerprint,
+            "direction": self.direction,
+            "cut of the text into splits": self.splits.bounds,
+            "layer": str(self.model.recurrent_type),
+            "dictionary": self.model.dictionary.get_items(),
+        }
+
     def save(self) -> None:
         """Write a checkpoint."""
         self.run.save(
             {name: getattr(self, name) for name in _PLAIN}
             | {
-                "fingerprint": self.corpus.fingerprint,
-                "forward": self.forward,
-                "bounds": self.splits.bounds,
-                "layer": str(self.model.recurrent_type),
-                "characters": self.model.dictionary.get_items(),
+                "fixed": self._describe(),
                 "clock": asdict(self.clock),
                 "hidden": _to_plain(self.hidden),
                 "model": self.model.state_dict(),
@@ -229,20 +231,8 @@ class _Training:
         )
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Load a checkpoint, or refuse one of another text, layer or dictionary."""
-        held = {
-            "fingerprint": (self.corpus.fingerprint, "text"),
-            "forward": (self.forward, "direction"),
-            "bounds": (self.splits.bounds, "cut of the text into splits"),
-            "layer": (str(self.model.recurrent_type), "layer"),
-            "characters": (self.model.dictionary.get_items(), "dictionary"),
-        }
-        for name, (value, word) in held.items():
-            if state.get(name) != value:
-                raise FlairNasError(
-                    f"{self.run.folder}: the {word} is another one than when this run began; give it back, or choose "
-                    "another folder"
-                )
+        """Load a checkpoint; refuse one of another text, layer or dictionary."""
+        self.run.check_same(state["fixed"], self._describe())
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
@@ -254,18 +244,18 @@ class _Training:
 
     # --- training ---
 
-    def new_state(self) -> Any:
-        """Return the state at the beginning of a split."""
-        return self.model.init_hidden(self.config.batch_size)
-
     def steps(self, columns: Tensor) -> int:
         """Return the number of steps over columns [T, B]."""
         return math.ceil((len(columns) - 1) / self.config.bptt)
 
     def step(self, columns: Tensor, number: int, hidden: Any) -> tuple[float, Any]:
-        """Update the weights by a segment of columns [T, B]; return its loss and the state after it."""
+        """Update the weights by a segment of columns [T, B]; return its loss and the state after it.
+
+        `hidden` is the state before it, or None at the beginning of a split.
+        """
         config, model = self.config, self.model
         model.train()
+        hidden = model.init_hidden(config.batch_size) if hidden is None else hidden
         piece = columns[number * config.bptt : (number + 1) * config.bptt + 1].to(flair.device, torch.long)
         tokens, targets = piece[:-1], piece[1:]  # [T, B] each
         with autocast(config.precision, flair.device):
@@ -286,7 +276,7 @@ class _Training:
 
     def train(self, progress: bool) -> None:
         """Train until the last epoch."""
-        config, direction = self.config, "forward" if self.forward else "backward"
+        config, direction = self.config, self.direction
         steps = self.splits.count_steps()
         counts: dict[str, Any] = {"total": config.epochs * steps, "initial": self.epoch * steps + int(self.sums[1])}
         with tqdm(**counts, unit="step", desc=direction, disable=not progress, leave=False) as bar:
@@ -309,26 +299,23 @@ class _Training:
                 raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
 
     def _train_split(self, number: int, bar: tqdm[Any]) -> None:
-        """Train on what is left of a split, take the loss on dev, and keep the model if it is the best."""
+        """Train on the rest of a split, compute the loss on dev, and save the model if it is the best."""
         columns = self.splits.columns(number, self.epoch, self.forward)
-        hidden = self.new_state() if self.hidden is None else self.hidden
         self.clock.restart()
         saved = time.monotonic()
         while self.next_step < self.steps(columns):
-            loss, hidden = self.step(columns, self.next_step, hidden)
+            loss, self.hidden = self.step(columns, self.next_step, self.hidden)
             self.sums = [self.sums[0] + loss, self.sums[1] + 1]
             self.next_step += 1
             bar.set_postfix_str(f"{to_bits(self.sums[0] / self.sums[1]):.3f} bits", refresh=False)
             bar.update()
             if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
                 self.clock.add_training()
-                self.hidden = hidden
                 self.save()
                 self.clock.restart()
                 saved = time.monotonic()
         self.clock.add_training()
-        self.hidden = hidden
-        self.save()  # a kill while the model is evaluated shall not cost the split
+        self.save()  # before the evaluation, so that a kill does not cost the split
         self.clock.restart()
         loss = evaluate_columns(self.model, self.valid, self.config.bptt)
         self.clock.add_evaluation()
@@ -339,12 +326,7 @@ class _Training:
         if loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch + 1
             save_character_model(self.model, self.run.folder)
-        record: dict[str, Any] = {
-            "split": number,
-            "dev_loss": loss,
-            "dev_bits": to_bits(loss),
-            "learning_rate": rate,
-        }
+        record = {"split": number, "dev_loss": loss, "dev_bits": to_bits(loss), "learning_rate": rate}
         for name in ("seconds", "cpu_seconds"):
             record[name] = getattr(self.clock, name) - sum(other[name] for other in self.records)
         self.records.append(record)
@@ -369,7 +351,7 @@ def _to_plain(hidden: Any) -> Any:
 
 
 def _from_plain(hidden: Any) -> Any:
-    """Return the state of which `_to_plain` made tuples, on Flair's device."""
+    """Return the state that `_to_plain` turned into tuples, on Flair's device."""
     if hidden is None:
         return None
     return tuple(
@@ -402,11 +384,8 @@ def _finish(training: _Training) -> dict[str, Any]:
         )  # fmt: skip
     figures |= {
         "train_characters": len(corpus.train),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "rnn_parameters": sum(parameter.numel() for parameter in model.rnn.parameters()),
+        **describe_cost(model, model.rnn, history),
         "seconds": sum_seconds(history),
-        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
-        "peak_memory_mb": peak_memory_mb(),
         "threads": torch.get_num_threads(),
         "device": str(flair.device),
     }

@@ -20,17 +20,14 @@ def check_rising(numbers: list[int]) -> str:
 class LanguageModelSettings(TextSettings):
     """Settings of a language model's training without its seed.
 
-    The defaults are those of DARTS's retraining on PTB, except that size, number of epochs, initialisation bounds and
-    learning rate suit any size.
+    The defaults are those of DARTS's retraining on PTB, except for size, epochs, initialisation bounds and learning
+    rate, which suit any size.
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.
     """
 
-    rnn: str = setting(
-        "gru",
-        describe_layers(TEXT_LAYERS),
-    )
+    rnn: str = setting("gru", describe_layers(TEXT_LAYERS))
     hidden_size: int = setting(200, "hidden size H", **COUNT)
     embedding_size: int | None = setting(None, "embedding size D (as hidden_size)", **COUNT)
     layers: int = setting(1, "recurrent layers", low=1, high=100)
@@ -118,7 +115,7 @@ class LanguageModelConfig(LanguageModelSettings):
     may_change: ClassVar[tuple[str, ...]] = (
         "epochs", "device", "text", "eval_batch_size", "init_range", "embedding_init_range"
     )  # fmt: skip
-    """Settings that may differ when a run goes on: the fingerprint tells another text, and the initialisation bounds
-    concern the first step alone."""
+    """Settings that may change when a run resumes. The fingerprint identifies the text; initialisation bounds concern
+    the first step only."""
 
     seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)

@@ -1,8 +1,7 @@
 """Cross-entropy of a softmax over a large vocabulary, a block of rows at a time.
 
-The logits of a segment, [S, V], are by far its largest tensor, and autograd would keep two more of that size. Here a
-block of rows goes from logits to losses and gradients while it is in the processor's cache. No tensor of that size
-exists at any time.
+The logits of a segment, [S, V], are by far its largest tensor, and autograd keeps two more of that size. Here, losses
+and gradients of a block of rows are computed from its logits while they are in the processor's cache.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from torch import Tensor
 from flair_nas.nn.kernels.tracing import first_order_only, untraced
 from flair_nas.nn.matrix_product import by_onednn, multiply, product_dtype
 
-_LOGITS = {"cpu": 2**19, "cuda": 2**27}  # of a block: they fit a processor's cache; they keep a GPU busy
-_ROWS = 128  # of a block at least: with fewer, the products are slow
+_LOGITS = {"cpu": 2**19, "cuda": 2**27}  # logits of a block: they fit a processor's cache, or keep a GPU busy
+_ROWS = 128  # rows of a block at least; the products of fewer are slow
 
 
 @untraced
 def mean_cross_entropy(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """Compute the mean of -log softmax(rows weight^T + bias)[targets]. Its gradients can be taken once.
+    """Compute the mean of -log softmax(rows weight^T + bias)[targets]. It has first derivatives only.
 
     Args:
         rows: [S, H].
@@ -41,7 +40,7 @@ def mean_cross_entropy(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tens
 
 
 def cross_entropies(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """Compute -log softmax(rows weight^T + bias)[targets] of each row [S] in nats, without gradients.
+    """Compute -log softmax(rows weight^T + bias)[targets] of each row, [S] in nats, without gradients.
 
     Arguments are those of `mean_cross_entropy`.
     """
@@ -84,9 +83,9 @@ class _MeanCrossEntropy(torch.autograd.Function):
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add the product of two matrices, of the total's dtype or a lower one, to the total."""
+    """Add the product of two matrices to the total. Their dtype is the total's or a lower one."""
     if total.dtype == left.dtype and not by_onednn(left, right):
-        total.addmm_(left, right)  # without a matrix of that size besides
+        total.addmm_(left, right)  # without another matrix of that size
     else:
         total += multiply(left, right)
 

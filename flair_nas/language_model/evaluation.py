@@ -27,7 +27,7 @@ class TextScore(NamedTuple):
     perplexity: float  # e to the loss
     tokens: int  # number of predicted tokens; each line ends in one
     unknown_share: float  # share of the words that the model does not know
-    sentences: tuple[StreamScore, ...] = ()  # the score of each line if each was read by itself; else empty
+    sentences: tuple[StreamScore, ...] = ()  # the score of each line, with `by_sentence`
 
 
 def evaluate_language_model(
@@ -40,21 +40,21 @@ def evaluate_language_model(
     progress: bool = False,
     device: torch.device | str = "cpu",
 ) -> TextScore:
-    """Compute the perplexity of a trained model on a text, with the model's own vocabulary.
+    """Compute the perplexity of a trained model on a text. The vocabulary is the model's.
 
     Args:
         model: a loaded model, or a path that `load_language_model` takes.
-        text: a folder, files by part or a Flair corpus, as `load_text` takes it; or one file, whatever the part.
+        text: a text that `load_text` takes (a folder, files by part, a Flair corpus), or one file, which is read whole.
         part: train, valid or test.
-        batch_size: 1 is exact: each token is predicted from the whole text before it. More is faster and approximate:
-            the text is cut into that many columns, each without context at its start.
+        batch_size: columns of the text. 1 is exact: each token is predicted from the whole text before it. More are
+            faster and approximate: each column begins without context.
         by_sentence: predict the tokens of each line, with its `END`, without the context of other lines. The loss of
             the text is the mean over all tokens.
         progress: draw a progress bar on standard error.
         device: device of a model that is given as a path.
 
     Raises:
-        FlairNasError: a model or text that cannot be used, or `by_sentence` with a `batch_size`.
+        FlairNasError: the model or text cannot be used, or `by_sentence` has a `batch_size`.
 
     Example:
         The folder is that of the example of `train_language_model`.

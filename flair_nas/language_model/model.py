@@ -11,12 +11,14 @@ from torch.nn import functional
 
 from flair_nas.language_model.cross_entropy import cross_entropies, mean_cross_entropy
 from flair_nas.nn.kernels.dispatch import wants_equations
+from flair_nas.nn.matrix_product import masked
+from flair_nas.nn.recurrence import draw_mask
 from flair_nas.nn.state import RecurrentState
 
 LayerState: TypeAlias = Tensor | tuple[Any, ...] | RecurrentState | None
-"""The state of a layer: a tensor, a tuple of tensors (as of an LSTM), a `RecurrentState`, or None at the start."""
+"""The state of a layer: a tensor, a tuple of tensors (LSTM), a `RecurrentState`, or None at the start."""
 
-_DIVISOR = 4  # of the adaptive softmax: each cluster of rarer words is narrower by this
+_DIVISOR = 4  # each cluster of an adaptive softmax is narrower by this than the one before
 
 
 class LanguageModelLoss(NamedTuple):
@@ -39,15 +41,15 @@ class LanguageModel(nn.Module):
         dropout: variational dropout of the layer's output, one mask per sequence.
         embedding_dropout: variational dropout of the embedding's output, one mask per sequence.
         word_dropout: probability of dropping the whole embedding of a type, everywhere in the segment.
-        tied: the softmax shares the embedding's matrix; `adaptive_cutoffs` switch this off.
-        adaptive_cutoffs: ids at which the clusters of an adaptive softmax end (Grave et al., 2017). It needs ids in
+        tied: share the embedding's matrix with the softmax; `adaptive_cutoffs` switch this off.
+        adaptive_cutoffs: ids at which the clusters of an adaptive softmax end (Grave et al., 2017). Ids must be in
             order of falling frequency. () for a plain softmax.
-        init_range: initialisation bound of embedding and softmax; biases start at zero, an adaptive softmax as
-            PyTorch's own.
+        init_range: initialisation bound of embedding and softmax. Biases start at zero. PyTorch initialises an
+            adaptive softmax.
 
     Raises:
-        ValueError: a size or probability out of range, `tied` with D other than H, cutoffs that do not rise to below V
-            or are too many for H.
+        ValueError: a size or probability is out of range, or D differs from H with `tied`. Or cutoffs do not rise,
+            reach V, or are too many for H.
 
     Example:
         >>> import torch
@@ -95,15 +97,11 @@ class LanguageModel(nn.Module):
         self.layer = layer
         nn.init.uniform_(self.embedding.weight, -init_range, init_range)
         if adaptive_cutoffs:
-            if hidden_size < _DIVISOR ** len(adaptive_cutoffs):
-                raise ValueError(
-                    f"{len(adaptive_cutoffs)} adaptive_cutoffs need a hidden_size of at least "
-                    f"{_DIVISOR ** len(adaptive_cutoffs)}, since each cluster's is a quarter of the one before; "
-                    f"got {hidden_size}"
-                )
-            self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(
-                hidden_size, vocabulary_size, list(adaptive_cutoffs), _DIVISOR
-            )
+            if hidden_size < (least := _DIVISOR ** len(adaptive_cutoffs)):
+                count = len(adaptive_cutoffs)
+                raise ValueError(f"{count} adaptive_cutoffs need a hidden_size of at least {least}, got {hidden_size}")
+            cutoffs = list(adaptive_cutoffs)
+            self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(hidden_size, vocabulary_size, cutoffs, _DIVISOR)
         else:
             self.decoder = nn.Linear(hidden_size, vocabulary_size)
             if tied:
@@ -120,12 +118,12 @@ class LanguageModel(nn.Module):
             state: the final state of the segment before; None at the start of a stream.
 
         Returns:
-            The layer's output after dropout and before it, [T, B, H] each, and its final state.
+            The layer's output after and before dropout, [T, B, H] each, and its final state.
         """
         embedded = functional.embedding(tokens, self.embedding.weight)  # [T, B, D]
-        if self.training and self.word_dropout:
-            kept = embedded.new_empty(self.vocabulary_size, 1).bernoulli_(1 - self.word_dropout)
-            embedded = embedded * (kept / (1 - self.word_dropout))[tokens]  # [T, B, 1] is broadcast over D
+        kept = draw_mask(self.training and self.word_dropout, embedded, self.vocabulary_size, 1)
+        if kept is not None:
+            embedded = embedded * kept[tokens]  # [T, B, 1] is broadcast over D
         raw, state = self.layer(self._variational_dropout(embedded, self.embedding_dropout), state)
         return self._variational_dropout(raw, self.dropout), raw, state
 
@@ -141,7 +139,8 @@ class LanguageModel(nn.Module):
         """
         rows, ids = output.flatten(0, 1), targets.flatten()  # [T * B, H], [T * B]
         if self.adaptive_cutoffs:
-            losses = self._adaptive_losses(rows, ids)
+            with torch.autocast(rows.device.type, enabled=False):  # under which PyTorch's own fails
+                losses: Tensor = -self.adaptive(rows.to(self.adaptive.head.weight.dtype), ids).output
         elif torch.is_grad_enabled() or wants_equations():
             losses = functional.cross_entropy(_wide(self.decoder(rows)), ids, reduction="none")
         else:
@@ -157,7 +156,7 @@ class LanguageModel(nn.Module):
         activation: float = 0.0,
         slowness: float = 0.0,
     ) -> LanguageModelLoss:
-        """Compute the loss of a segment, with the penalties of Merity et al. (2017): AR and TAR.
+        """Compute the loss of a segment, with the penalties AR and TAR of Merity et al. (2017).
 
         Args:
             tokens: ids, [T, B].
@@ -170,7 +169,11 @@ class LanguageModel(nn.Module):
             total = cross_entropy + alpha mean(dropped²) + beta mean((h_t - h_{t-1})²); the state is detached.
         """
         output, raw, state = self(tokens, state)
-        cross_entropy = self._mean_loss(output, targets)
+        if self.adaptive_cutoffs or wants_equations():
+            cross_entropy = self.token_losses(output, targets).mean()
+        else:
+            rows = output.flatten(0, 1)  # [T * B, H]
+            cross_entropy = mean_cross_entropy(rows, self.decoder.weight, self.decoder.bias, targets.flatten())
         total = cross_entropy
         if activation:
             total = total + activation * _wide(output).square().mean()
@@ -183,38 +186,13 @@ class LanguageModel(nn.Module):
         names = ("dropout", "embedding_dropout", "word_dropout", "tied")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
-    def _mean_loss(self, output: Tensor, targets: Tensor) -> Tensor:
-        if self.adaptive_cutoffs or wants_equations():
-            return self.token_losses(output, targets).mean()
-        rows = output.flatten(0, 1)  # [T * B, H]
-        return mean_cross_entropy(rows, self.decoder.weight, self.decoder.bias, targets.flatten())
-
-    def _adaptive_losses(self, rows: Tensor, ids: Tensor) -> Tensor:
-        """Compute the losses [T * B] of `torch.nn.AdaptiveLogSoftmaxWithLoss`, which fails under autocast."""
-        shortlist, *ends = self.adaptive.cutoffs  # the last of `ends` is V
-        head_ids = ids.clone()  # [T * B], the words of the shortlist, then the clusters
-        tails = []
-        for number, (low, high) in enumerate(zip([shortlist, *ends], ends)):
-            members = ((ids >= low) & (ids < high)).nonzero()[:, 0]  # [tokens of the cluster]
-            head_ids[members] = shortlist + number
-            if len(members):
-                logits = _wide(self.adaptive.tail[number](rows[members]))  # [tokens of the cluster, high - low]
-                tails.append((members, functional.cross_entropy(logits, ids[members] - low, reduction="none")))
-        losses = functional.cross_entropy(_wide(self.adaptive.head(rows)), head_ids, reduction="none")  # [T * B]
-        for members, tail_losses in tails:
-            losses = losses.index_add(0, members, tail_losses)
-        return losses
-
     def _variational_dropout(self, sequence: Tensor, probability: float) -> Tensor:
         """Drop the same units at every step of a sequence [T, B, E] (Gal and Ghahramani, 2016)."""
-        if not (self.training and probability):
-            return sequence
-        mask = sequence.new_empty(sequence.shape[1:]).bernoulli_(1 - probability)  # [B, E]
-        return sequence * (mask / (1 - probability))
+        return masked(sequence, draw_mask(self.training and probability, sequence, *sequence.shape[1:]))
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    """Return a tensor in float32, unless it has more digits already."""
+    """Convert a half-precision tensor to float32."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 

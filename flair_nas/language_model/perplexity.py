@@ -17,7 +17,7 @@ from flair_nas.language_model.model import LanguageModel, detach
 from flair_nas.runs.metric import to_perplexity
 
 TOKENS_AT_ONCE = 2048
-"""Tokens per forward pass by default, all columns together: enough that the softmax is one good product."""
+"""Tokens per forward pass by default, over all columns. Fewer make the product of the softmax slow."""
 
 
 class StreamScore(NamedTuple):
@@ -42,15 +42,14 @@ def evaluate_stream(
     Args:
         model: evaluated without dropout; it keeps its mode.
         ids: the stream, [tokens].
-        batch_size: 1 is exact: the whole stream in order, the state carried throughout. More is faster and approximate:
-            the stream is cut into that many columns, each begins without context, and up to batch_size - 1 tokens at
-            the end are left out.
-        bptt: steps per forward pass; it changes time and memory alone.
-        first: id to read before the stream, as of the end of a sentence; then the first token is predicted too.
+        batch_size: columns of the stream. 1 is exact. More are faster and approximate: each column begins without
+            context, and up to batch_size - 1 tokens at the end are left out.
+        bptt: steps per forward pass; it changes only time and memory.
+        first: id to read before the stream, such as `END`. The first token is then predicted too.
         progress: draw a progress bar on standard error.
 
     Raises:
-        FlairNasError: fewer tokens than columns.
+        FlairNasError: there are fewer tokens than columns.
     """
     tokens, targets = _columns(ids, batch_size, first)  # [T, B] each
     steps = bptt or max(1, TOKENS_AT_ONCE // batch_size)
@@ -64,9 +63,9 @@ def evaluate_stream(
 def compute_stream_losses(
     model: LanguageModel, ids: NDArray[np.integer[Any]] | Tensor, *, first: int | None = None
 ) -> NDArray[np.float32]:
-    """Compute the loss of each token of a stream in nats, exactly (batch size 1).
+    """Compute the exact loss of each token of a stream in nats: [tokens], or [tokens - 1] without `first`.
 
-    Arguments are those of `evaluate_stream`. Return [tokens], or [tokens - 1] without `first`.
+    Arguments are those of `evaluate_stream`.
     """
     tokens, targets = _columns(ids, 1, first)  # [T, 1] each
     with _bar(len(targets), False) as bar:
@@ -78,11 +77,15 @@ def compute_stream_losses(
 def compute_losses_by_sentence(
     model: LanguageModel, ids: NDArray[np.integer[Any]], end: int, *, progress: bool = False
 ) -> NDArray[np.float32]:
-    """Compute the loss of each token in nats, each sentence without the context of those before it.
+    """Compute the loss [tokens] of each token in nats, without the context of earlier sentences.
 
-    Sentences of similar lengths are read side by side. The padding follows a sentence, so it changes no loss.
-    Arguments are those of `evaluate_stream`, and `end`, the id that ends a sentence; it is also read before the first
-    token of each. Return [tokens], in the order of the stream.
+    Sentences of similar lengths are read side by side. Padding follows a sentence, so it changes no loss.
+
+    Args:
+        model: evaluated without dropout; it keeps its mode.
+        ids: the stream, [tokens].
+        end: the id that ends a sentence. It is also read before the first token of each.
+        progress: draw a progress bar on standard error.
     """
     stops = np.append(np.flatnonzero(ids[:-1] == end), len(ids) - 1) + 1
     starts = np.concatenate([[0], stops[:-1]])
@@ -104,7 +107,7 @@ def compute_losses_by_sentence(
 
 
 def sum_sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return sum and number [sentences, 2] of losses [tokens]; `ends` [tokens] is True where a sentence ends."""
+    """Return sum and number [sentences, 2] of losses [tokens]. `ends` [tokens] is True where a sentence ends."""
     starts = np.flatnonzero(np.concatenate([[True], ends[:-1]]))
     lengths = np.diff(np.append(starts, len(losses)))
     return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1)
@@ -115,7 +118,7 @@ def _bar(tokens: int, progress: bool) -> tqdm[Any]:
 
 
 def _losses(model: LanguageModel, tokens: Tensor, targets: Tensor, steps: int, bar: tqdm[Any]) -> Iterator[Tensor]:
-    """Yield the losses of `steps` steps of all columns at a time, [steps, B]."""
+    """Yield the losses [steps, B] of one block of steps after another."""
     device, training, state = next(model.parameters()).device, model.training, None
     model.eval()
     try:

@@ -34,7 +34,7 @@ from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import check_model, user_path
 
 _VARIATIONAL: dict[str, Callable[..., nn.Module]] = {"LSTM": VariationalLSTM, "GRU": VariationalGRU}
-"""Layers that replace those of PyTorch, which have no variational dropout."""
+"""Layers in place of PyTorch's, which lack variational dropout."""
 
 _FORMAT, _VERSION = "flair-nas/language-model", 1
 
@@ -51,7 +51,7 @@ class SavedLanguageModel:
 
 
 def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:
-    """Return the genotype of the setting `rnn`, None for another layer, and its options."""
+    """Return the genotype of the setting `rnn` and its options; None and no options for another layer."""
     if config.rnn.upper() in TEXT_LAYERS:
         return None, {}
     return parse_layer_spec(config.rnn, TEXT_LAYERS, "rnn")
@@ -60,10 +60,10 @@ def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str,
 def build_language_model(
     config: LanguageModelConfig, vocabulary_size: int, layer: tuple[Genotype | None, dict[str, float]] | None = None
 ) -> LanguageModel:
-    """Return an untrained model; the caller seeds. Options of `parse_layer` override settings of the same name.
+    """Return an untrained model. The caller seeds. Options of `layer` override settings of the same name.
 
     Raises:
-        FlairNasError: settings that do not fit each other or the vocabulary.
+        FlairNasError: settings do not fit each other or the vocabulary.
     """
     genotype, options = layer or parse_layer(config)
     embedding_size = config.embedding_size or config.hidden_size
@@ -85,7 +85,7 @@ def build_language_model(
 
 
 def save_language_model(saved: SavedLanguageModel, path: str | Path) -> None:
-    """Write a model to a file, whole or not at all; `load_language_model` reads it."""
+    """Write a model to a file that `load_language_model` reads."""
     layer = saved.model.layer
     data = {
         "format": _FORMAT,
@@ -110,7 +110,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
         device: device of the weights.
 
     Raises:
-        FlairNasError: the file does not exist, or is no language model of flair-nas.
+        FlairNasError: the file does not exist or is no language model of flair-nas.
 
     Example:
         The folder is that of the example of `train_language_model`.
@@ -130,32 +130,24 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
     try:
         verify_checksums(path)
         data = torch.load(path, map_location=device, weights_only=True)
-        if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise ValueError("it has another format")
-        if data["version"] != _VERSION:
-            raise ValueError(f"it has version {data['version']}, this flair-nas reads version {_VERSION}")
+        if (data["format"], data["version"]) != (_FORMAT, _VERSION):
+            raise ValueError(f"it is no {_FORMAT} of version {_VERSION}")
         config = LanguageModelConfig(**data["config"])
         genotype = Genotype.from_json(data["genotype"]) if data["genotype"] else None
         vocabulary = Vocabulary(tuple(data["words"]), tuple(data["counts"]))
         if not {UNKNOWN, END} <= {*vocabulary.words} or len(vocabulary) != len(vocabulary.counts):
             raise ValueError(f"its words lack {UNKNOWN} or {END}, or a count each")
-        layer = (genotype, data["options"])
-        check_fits(
-            lambda: build_language_model(config, len(vocabulary), layer),
-            torch.device(device),
-            f"hidden_size {config.hidden_size}",
-        )
-        model = build_language_model(config, len(vocabulary), layer).to(device)
+        build = partial(build_language_model, config, len(vocabulary), (genotype, data["options"]))
+        check_fits(build, torch.device(device), f"hidden_size {config.hidden_size}")
+        model = build().to(device)
         model.load_state_dict(data["weights"])
     except MemoryError:
         raise
     except Exception as error:  # a damaged file can raise nearly anything
-        reason = f"this is no language model that can be loaded ({shown(error)})"
-        if other := explain_other_run(path.parent, "lm train"):
-            reason = f"this is no language model; {other}"
-        elif isinstance(error, UnpicklingError):  # whose text is long, and about settings of PyTorch's
-            reason = "this is no language model that can be loaded: it holds more than data, or is damaged"
-        raise FlairNasError(f"{path}: {reason}") from None
+        # the text of an UnpicklingError is long, and about settings of PyTorch
+        reason = "it holds more than data, or is damaged" if isinstance(error, UnpicklingError) else shown(error)
+        reason = explain_other_run(path.parent, "lm train") or reason
+        raise FlairNasError(f"{path}: this is no language model that can be loaded: {reason}") from None
     return SavedLanguageModel(model.eval(), vocabulary, config, genotype, data["origin"])
 
 
@@ -169,8 +161,13 @@ def encode_text(
 ) -> Ids:
     """Return a part of a text as ids of a vocabulary, int32 [tokens]; warn if many tokens are unknown.
 
-    A source is one that `load_text` takes. One file is taken as it is, whatever the part. `END` follows the last word
-    of each line.
+    `END` follows the last word of each line.
+
+    Args:
+        source: a text that `load_text` takes, or one file, which is read whole.
+        vocabulary: the words that have ids.
+        settings: the unit and case of the tokens.
+        part: train, valid or test.
     """
     settings = settings or TextSettings()
     text = find_text(source)

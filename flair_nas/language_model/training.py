@@ -1,27 +1,25 @@
 """Training of language models: SGD, then averaged SGD, with an exact checkpoint after each epoch, in one folder.
 
 OUT/config.yaml      the resolved settings          OUT/model.pt       the model of the epoch best on dev
-OUT/history.jsonl    a line per epoch               OUT/checkpoint.pt  state from which a stopped run resumes, and
-OUT/metrics.json     perplexities, sizes, times                        checkpoint-previous.pt, should it be damaged
+OUT/history.jsonl    a line per epoch               OUT/checkpoint.pt  state of a stopped run to resume, and
+OUT/metrics.json     perplexities, sizes, times                        checkpoint-previous.pt, the one before
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import statistics
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_swa_multi_avg_fn
 from tqdm import tqdm
 
-from flair_nas.errors import FlairNasError, NotFiniteError
+from flair_nas.errors import NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel, LanguageModelLoss
@@ -33,13 +31,13 @@ from flair_nas.language_model.saved import (
     parse_layer,
     save_language_model,
 )
-from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text
+from flair_nas.language_model.text.corpus import END, Ids, TextCorpus, batchify, load_text
 from flair_nas.language_model.text.segments import Draw, segment_lengths
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.nn.recurrent_layer import describe_layer
-from flair_nas.runs.device import check_precision, choose_device
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord, Line, sum_seconds
-from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.device import autocast, check_precision, choose_device
+from flair_nas.runs.epoch_record import EpochClock, EpochRecord, Line, describe_cost, sum_seconds
+from flair_nas.runs.memory import check_fits
 from flair_nas.runs.metric import PERPLEXITY, to_perplexity
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
@@ -48,7 +46,7 @@ from flair_nas.settings.fields import check_config
 log = logging.getLogger("flair_nas")
 
 KEYS = {"valid": "dev", "test": "test"}
-"""Beginning of the keys of figures, by the part of the text that is evaluated."""
+"""Beginning of the keys of figures, by part of the text."""
 
 # draws from the global generator, whose state is in the checkpoint
 _DRAW: Draw = (lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
@@ -67,18 +65,17 @@ def train_language_model(
     Args:
         config: the settings.
         out: a folder that is new or empty, or the folder of an unfinished run with the same settings. Such a run
-            resumes from its last checkpoint, with the same result as one that never stopped; `epochs` may have grown.
+            resumes from its last checkpoint, with the same result as one that never stopped. `epochs` may grow.
         corpus: the text, as `load_text` returns it; `config.text` when None.
-        parts: the parts of the text, of valid and test, that the best model is evaluated on at the end, if they exist.
+        parts: parts of the text, valid and test, that the best model is evaluated on at the end, if they exist.
         progress: draw a progress bar on standard error.
 
     Returns:
-        The content of ``metrics.json``: perplexities of the best model on these parts (over the whole stream at batch
-        size 1, unless `eval_batch_size` says otherwise), tokens, parameters, seconds per epoch, and the peak memory of
-        the process so far.
+        The content of ``metrics.json``: perplexities of the best model on these parts, tokens, parameters, seconds per
+        epoch, and the peak memory of the process so far. Perplexities are exact unless `eval_batch_size` is above 1.
 
     Raises:
-        FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
+        FlairNasError: settings, text or folder cannot be used, or a loss is not finite.
         RunStopped: after Ctrl-C; the checkpoint of the last whole epoch is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
 
@@ -108,7 +105,7 @@ def train_language_model(
 
 
 class _Training:
-    """A run between two epochs: the model, the mean of its weights, and the step to the next epoch."""
+    """A run between two epochs: the model, the mean of its weights, and the next epoch."""
 
     def __init__(
         self,
@@ -126,7 +123,7 @@ class _Training:
         self.optimizer = self._new_optimizer()
         columns = batchify(corpus.train, config.batch_size).to(device)  # [T + 1, B]
         self.tokens, self.targets = columns[:-1], columns[1:]  # [T, B] each
-        self.mean_weights: MeanWeights | None = None
+        self.average: AveragedModel | None = None  # the mean of the weights after each step, of averaged SGD
         self.epoch = 0  # number of whole epochs
         self.best_epoch = 0
         self.averaged_from: int | None = None
@@ -137,18 +134,28 @@ class _Training:
         rate, decay = self.config.learning_rate, self.config.weight_decay
         return kind(self.model.parameters(), lr=rate, weight_decay=decay)
 
+    def _new_average(self) -> AveragedModel:
+        return AveragedModel(self.model, multi_avg_fn=get_swa_multi_avg_fn())  # the default is 30 times as slow
+
+    @property
+    def judged(self) -> LanguageModel:
+        """The model that is evaluated and saved, which has the mean weights once averaging has begun."""
+        return cast(LanguageModel, self.average.module) if self.average else self.model
+
+    def _describe(self) -> dict[str, Any]:
+        """Return what a resumed run must not change, by its name in errors."""
+        return {"text": self.corpus.fingerprint, "layer": describe_layer(self.model.layer)}
+
     def save(self) -> None:
         """Write the history and a checkpoint."""
-        average = self.mean_weights and {"steps": self.mean_weights.steps, "means": self.mean_weights.means}
         self.run.save(
             {
+                "fixed": self._describe(),
                 "epoch": self.epoch,
                 "best_epoch": self.best_epoch,
                 "averaged_from": self.averaged_from,
-                "fingerprint": self.corpus.fingerprint,
-                "architecture": describe_layer(self.model.layer),
                 "model": self.model.state_dict(),
-                "average": average,
+                "average": self.average and self.average.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "rollbacks": self.rollbacks,
                 "random": random_state(),
@@ -156,25 +163,14 @@ class _Training:
         )
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Load a checkpoint, or refuse one of another text or layer."""
-        folder = self.run.folder
-        if state["fingerprint"] != self.corpus.fingerprint:
-            raise FlairNasError(
-                f"{folder}: the text is not the one that this run began with, so its figures would be of two "
-                "texts; choose another folder, or give back the text"
-            )
-        if state["architecture"] != describe_layer(self.model.layer):
-            raise FlairNasError(
-                f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
-                "folder, or give back the genotype file"
-            )
+        """Load a checkpoint; refuse one of another text or layer."""
+        self.run.check_same(state["fixed"], self._describe())
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.rollbacks = state["rollbacks"]
         if state["average"] is not None:
-            self.mean_weights = MeanWeights(list(self.model.parameters()))
-            self.mean_weights.steps = state["average"]["steps"]
-            self.mean_weights.means = [mean.to(self.device) for mean in state["average"]["means"]]
+            self.average = self._new_average()
+            self.average.load_state_dict(state["average"])
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
         self.averaged_from = state["averaged_from"]
         restore_random_state(state["random"])
@@ -190,47 +186,40 @@ class _Training:
                     except NotFiniteError as fault:
                         self._roll_back(fault, bar)
                     else:
-                        self._report(line, bar if progress else None)
+                        self._report(line, bar)
             except KeyboardInterrupt as stop:
                 where = f"in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}"
                 raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
 
-    def _report(self, line: Line, bar: tqdm[Any] | None) -> None:
-        """Log the figures of an epoch, above the progress bar if there is one."""
+    def _report(self, line: Line, bar: tqdm[Any]) -> None:
+        """Write the figures of an epoch above the progress bar, or log them if there is none."""
         averaging = ", averaging" if line["averaged"] else ""
         best = " (the best)" if self.best_epoch == self.epoch else ""
         train = f"{to_perplexity(line['train_loss']):.2f}"
         text = f"epoch {line['epoch']} of {self.config.epochs}: perplexity {train} in training"
         text += f"{averaging}, {line['dev_perplexity']:.2f} on dev{best}, {line['seconds']:.1f} s"
-        if bar is None:
-            log.info("%s", text)
-        else:
-            bar.write(text, file=sys.stderr)
+        log.info("%s", text) if bar.disable else bar.write(text, file=sys.stderr)
 
     def _roll_back(self, fault: NotFiniteError, bar: tqdm[Any]) -> None:
-        """Return to the best epoch, from where training goes on with other random numbers, if that is possible."""
+        """Return to the best epoch, to go on with other random numbers; raise the fault if that is impossible."""
         config = self.config
         if not self.best_epoch or self.rollbacks >= config.rollbacks:
             newest = f"The last good checkpoint, of epoch {self.epoch}, is {self.run.checkpoints.newest}"
-            message = f"{fault} {newest if self.epoch else 'There is no checkpoint yet'}. A lower learning_rate (it is "
-            message += f"{config.learning_rate:g}) in a new folder may help"
-            if config.rollbacks:
-                count = f"it has gone back {self.rollbacks} times already"
-                message += ". It cannot go back to the best epoch (rollbacks): "
-                message += count if self.best_epoch else "no epoch has ended yet"
-            raise NotFiniteError(message) from None
+            back = f", after going back {self.rollbacks} times" if self.rollbacks else ""
+            raise NotFiniteError(
+                f"{fault} {newest if self.epoch else 'There is no checkpoint yet'}{back}. A lower learning_rate (it is "
+                f"{config.learning_rate:g}) in a new folder may help"
+            ) from None
         self.rollbacks += 1
         log.warning("%s Going back to epoch %d, for the %d. time", fault, self.best_epoch, self.rollbacks)
-        weights = load_language_model(self.run.folder, self.device).model.state_dict()
-        self.model.load_state_dict(weights)
+        self.model.load_state_dict(load_language_model(self.run.folder, self.device).model.state_dict())
         self.optimizer = self._new_optimizer()
         self.epoch = self.best_epoch
         del self.run.history[self.epoch :]
         bar.reset(total=(config.epochs - self.epoch) * len(self.tokens))
-        if self.averaged_from is not None:
-            averaging = self.averaged_from <= self.epoch
-            self.mean_weights = MeanWeights(list(self.model.parameters())) if averaging else None
-            self.averaged_from = self.averaged_from if averaging else None
+        is_averaged = self.averaged_from is not None and self.averaged_from <= self.epoch
+        self.average = self._new_average() if is_averaged else None
+        self.averaged_from = self.averaged_from if is_averaged else None
         self._maybe_average([line["dev_loss"] for line in self.run.history])
         self.save()
 
@@ -240,20 +229,19 @@ class _Training:
         clock = EpochClock()
         train_loss = self._train(bar)
         clock.add_training()
-        with self.mean_weights.in_place() if self.mean_weights else contextlib.nullcontext():
-            score = self._validate()
-            clock.add_evaluation()
-            further = {"averaged": self.mean_weights is not None, "rollbacks": self.rollbacks}
-            rate = self._learning_rate()
-            self.epoch += 1
-            line = EpochRecord(
-                self.epoch, train_loss, score.loss, PERPLEXITY, score.perplexity, clock, rate, further=further
-            ).to_line()
-            self.run.history.append(line)
-            losses = [line["dev_loss"] for line in self.run.history]
-            if losses[-1] < min(losses[:-1], default=math.inf):
-                self.best_epoch = self.epoch
-                self._save_model()
+        score = self._validate()
+        clock.add_evaluation()
+        further = {"averaged": self.average is not None, "rollbacks": self.rollbacks}
+        rate = self._learning_rate()
+        self.epoch += 1
+        line = EpochRecord(
+            self.epoch, train_loss, score.loss, PERPLEXITY, score.perplexity, clock, rate, further=further
+        ).to_line()
+        self.run.history.append(line)
+        losses = [line["dev_loss"] for line in self.run.history]
+        if losses[-1] < min(losses[:-1], default=math.inf):
+            self.best_epoch = self.epoch
+            self._save_model()
         self._maybe_average(losses)
         self.save()
         return line
@@ -277,22 +265,22 @@ class _Training:
             start += length
             for group in self.optimizer.param_groups:  # a longer segment counts for more
                 group["lr"] = rate * (length / config.bptt if config.vary_length else 1)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            with autocast(config.precision, self.device):
                 loss = model.loss(self.tokens[piece], self.targets[piece], state, **penalties)
             self.optimizer.zero_grad()
             torch.autograd.backward(loss.total)
             gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
             total += length * self._clip(gradients, loss, step)
             self.optimizer.step()
-            if self.mean_weights is not None:
-                self.mean_weights.add()
+            if self.average is not None:
+                self.average.update_parameters(model)
             state = loss.state
             bar.set_postfix_str(f"perplexity {to_perplexity(total / start):.2f}, valid {valid}", refresh=False)
             bar.update(length)
         return total / start
 
     def _clip(self, gradients: dict[str, Tensor], loss: LanguageModelLoss, step: int) -> float:
-        """Scale the gradients to a norm of at most `clip`, and return the cross-entropy; both must be finite."""
+        """Scale the gradients to a norm of at most `clip`, and return the cross-entropy. Refuse NaN and infinity."""
         norms = torch.stack([gradient.norm() for gradient in gradients.values()])
         norm = norms.norm()
         scale = (self.config.clip / (norm + 1e-6)).clamp(max=1.0)
@@ -310,8 +298,7 @@ class _Training:
     def _validate(self) -> StreamScore:
         valid = self.corpus.valid
         columns = max(1, min(self.config.valid_batch_size, len(valid) // 2))
-        first = self.corpus.vocabulary.index(END)
-        score = evaluate_stream(self.model, valid, batch_size=columns, first=first)
+        score = evaluate_stream(self.judged, valid, batch_size=columns, first=self.corpus.vocabulary.index(END))
         if not math.isfinite(score.perplexity):
             raise NotFiniteError(f"not finite: the loss on dev is {score.loss:g} after epoch {self.epoch + 1}.")
         return score
@@ -322,21 +309,21 @@ class _Training:
             "fingerprint": self.corpus.fingerprint,
             "epoch": self.epoch,
             "dev_loss": self.run.history[-1]["dev_loss"],
-            "averaged": self.mean_weights is not None,
+            "averaged": self.average is not None,
         }
-        saved = SavedLanguageModel(self.model, self.corpus.vocabulary, self.config, self.genotype, origin)
+        saved = SavedLanguageModel(self.judged, self.corpus.vocabulary, self.config, self.genotype, origin)
         save_language_model(saved, self.run.folder / "model.pt")
 
     def _maybe_average(self, losses: list[float]) -> None:
         config = self.config
         due = config.average_after is not None and self.epoch >= config.average_after
-        if config.averaging and self.mean_weights is None and (due or stops_improving(losses, config.patience)):
-            self.mean_weights = MeanWeights(list(self.model.parameters()))
+        if config.averaging and self.average is None and (due or stops_improving(losses, config.patience)):
+            self.average = self._new_average()
             self.averaged_from = self.epoch + 1
 
 
 def stops_improving(losses: list[float], patience: int) -> bool:
-    """Return True if the last validation loss is above the best of those more than `patience` epochs before it.
+    """Return True if the last validation loss exceeds the best one of more than `patience` epochs ago.
 
     This is AWD-LSTM's trigger (Merity et al., 2018).
     """
@@ -344,49 +331,12 @@ def stops_improving(losses: list[float], patience: int) -> bool:
     return bool(earlier) and losses[-1] > min(earlier)
 
 
-class MeanWeights:
-    """The running mean of the weights after each step (Polyak and Juditsky, 1992).
-
-    With SGD it makes averaged SGD: `torch.optim.ASGD` with lambd=0 and t0=0, with two differences. ASGD applies each
-    step's learning rate one step late, and leaves out the first step.
-    """
-
-    def __init__(self, parameters: list[Tensor]) -> None:
-        self.parameters = parameters
-        self.means = [parameter.detach().clone() for parameter in parameters]
-        self.steps = 0
-
-    @torch.no_grad()
-    def add(self) -> None:
-        """Add the present weights to the mean."""
-        self.steps += 1
-        for mean, parameter in zip(self.means, self.parameters):
-            mean.lerp_(parameter, 1 / self.steps)
-
-    @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Give the model the mean as its weights within the block."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    @torch.no_grad()
-    def _swap(self) -> None:
-        for mean, parameter in zip(self.means, self.parameters):
-            held = parameter.clone()
-            parameter.copy_(mean)
-            mean.copy_(held)
-
-
 def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[str, Any]:
-    """Evaluate the best model and write the figures, unless that is done already; return the figures."""
+    """Evaluate the best model, write the figures and return them. If that is done already, read them."""
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
     before = run.figures("eval_batch_size", "dev_perplexity", "scored")
-    same = before and before["eval_batch_size"] == config.eval_batch_size
-    scored = before and set(parts) <= set(before["scored"])
-    if before and same and scored and run.is_finished(before["epochs"]):
+    is_scored = before and before["eval_batch_size"] == config.eval_batch_size and {*parts} <= {*before["scored"]}
+    if before and is_scored and run.is_finished(before["epochs"]):
         log.warning(
             "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
         )
@@ -407,39 +357,29 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
         "eval_batch_size": config.eval_batch_size,
         "scored": list(parts),
     }
-    started, started_cpu = time.perf_counter(), time.process_time()
-    for part in KEYS:
+    for part, name in KEYS.items():
         score = _evaluate(training, model, part, progress) if part in parts else None
-        name = KEYS[part]
         figures[f"{name}_perplexity"] = score and score.perplexity
         figures[f"{name}_loss"] = score and score.loss
         figures[f"{name}_tokens"] = score and score.tokens
         figures[f"{name}_unknown_share"] = corpus.unknown_shares.get(part)
+    figures |= describe_cost(model, model.layer, history)
     figures |= {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "rnn_parameters": sum(parameter.numel() for parameter in model.layer.parameters()),
-        "seconds_per_epoch": statistics.median(line["seconds"] for line in history),
-        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
         "seconds": sum_seconds(history),
-        "evaluation_seconds": time.perf_counter() - started,
-        "evaluation_cpu_seconds": time.process_time() - started_cpu,
-        "peak_memory_mb": peak_memory_mb(),
         "threads": torch.get_num_threads(),
         "device": str(training.device),
     }
-    if training.device.type == "cuda":
-        figures["peak_gpu_memory_mb"] = peak_memory_mb(training.device)
     return run.finish(figures)
 
 
 def _evaluate(training: _Training, model: LanguageModel, part: str, progress: bool) -> StreamScore | None:
-    """Return the score of a model on the whole of a part, or None if the text has no such part."""
+    """Return the score of a model on a whole part, or None if the text lacks it."""
     config, corpus = training.config, training.corpus
-    ids = {"valid": corpus.valid, "test": corpus.test}[part]
+    ids: Ids | None = getattr(corpus, part)
     if ids is None:
         return None
-    first, columns = corpus.vocabulary.index(END), config.eval_batch_size
-    score = evaluate_stream(model, ids, batch_size=columns, first=first, progress=progress)
+    first = corpus.vocabulary.index(END)
+    score = evaluate_stream(model, ids, batch_size=config.eval_batch_size, first=first, progress=progress)
     if not math.isfinite(score.perplexity):
         raise NotFiniteError(
             f"not finite: the loss of {training.run.folder / 'model.pt'} on the whole of {part} is {score.loss:g}: its "

@@ -1,7 +1,7 @@
-"""PyTorch's LSTM and GRU with the variational dropouts of a searched layer, as baselines of the latter.
+"""PyTorch's LSTM and GRU with the variational dropouts of a searched layer: baselines.
 
 The mask of h multiplies h_{t-1} where it enters the product, one mask per sequence (Gal and Ghahramani, 2016), as in
-`SearchedRNN`. AWD-LSTM's weight dropout drops entries of the matrix, for all sequences alike; it is not available.
+`SearchedRNN`. AWD-LSTM's weight dropout is not available. It drops the same entries of the matrix in all sequences.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from flair_nas.nn.kernels.dispatch import wants_equations
 from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
 from flair_nas.nn.matrix_product import masked, product_dtype
+from flair_nas.nn.recurrence import draw_mask
 
 _Layer: TypeAlias = "nn.LSTM | nn.GRU"
 _State: TypeAlias = "Tensor | tuple[Tensor, ...]"
@@ -23,7 +24,7 @@ _Ran = tuple[Tensor, list[Tensor]]
 
 
 class _Variational(nn.Module):
-    """Layers with inputs of size D and states of size H on top of one another, and the masks of each."""
+    """A stack of layers with inputs of size D and states of size H. Each layer has masks of its own."""
 
     _kind: ClassVar[type[nn.LSTM] | type[nn.GRU]]
     _states: ClassVar[int]  # h, and c
@@ -51,7 +52,7 @@ class _Variational(nn.Module):
             state: the final state of an earlier call; zeros when None.
 
         Returns:
-            The last layer's output, [T, B, H], and the final state, as PyTorch's own: h, [num_layers, B, H], or (h, c).
+            The last layer's output, [T, B, H], and the final state in PyTorch's form: h, [num_layers, B, H], or (h, c).
         """
         layers = cast("list[_Layer]", list(self.layers))
         dtype = _weights(layers[0])[0].dtype
@@ -60,8 +61,8 @@ class _Variational(nn.Module):
             state = (zeros,) * self._states
         output, ends = input, []
         for layer, *firsts in zip(layers, *_split(state)):  # [B, H] each
-            output = masked(output, self._mask(self.input_dropout, output[0]))
-            mask = self._mask(self.recurrent_dropout, firsts[0])  # [B, H]
+            output = masked(output, draw_mask(self.training and self.input_dropout, output, *output.shape[1:]))
+            mask = draw_mask(self.training and self.recurrent_dropout, firsts[0], *firsts[0].shape)  # [B, H]
             if mask is None:
                 output, last = layer(output, _join([first[None] for first in firsts]))  # [T, B, H], [1, B, H] each
                 lasts = [part[0] for part in _split(last)]
@@ -75,11 +76,6 @@ class _Variational(nn.Module):
         """Return the probabilities of the dropouts, for printing."""
         return f"input_dropout={self.input_dropout}, recurrent_dropout={self.recurrent_dropout}"
 
-    def _mask(self, probability: float, like: Tensor) -> Tensor | None:
-        if not (self.training and probability):
-            return None
-        return torch.empty_like(like).bernoulli_(1 - probability).div_(1 - probability)
-
 
 def _split(state: _State) -> tuple[Tensor, ...]:
     """Return the tensors of a state of PyTorch's layers."""
@@ -92,12 +88,12 @@ def _join(parts: list[Tensor]) -> _State:
 
 
 def _project(weight: Tensor, input: Tensor, bias: Tensor) -> Tensor:
-    """Return the products of an input [T, B, D] and a bias as columns, [gates * H, T * B]."""
+    """Project an input [T, B, D], add the bias, and return the result as columns, [gates * H, T * B]."""
     return torch.mm(weight, input.flatten(0, 1).t()).to(input.dtype) + bias[:, None]
 
 
 def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor], mask: Tensor) -> Tensor:
-    """Run a loop with a weight of h [gates * H, H] and a mask of h [B, H], and return its columns as [steps, B, H]."""
+    """Run a loop and return its columns as [steps, B, H]. `weight` of h is [gates * H, H], `mask` of h [B, H]."""
     columns = {name: tensor.contiguous() for name, tensor in (sources | {"mask": mask.t()}).items()}
     weights: dict[Hashable, Tensor] = {"hidden": weight.to(product_dtype(weight))}  # cast once, not at every step
     output = loop(Products(weights), **columns) if wants_equations() else run_sequence(loop, weights, columns)
@@ -149,15 +145,15 @@ def _run_gru(layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor) -
 
 
 class VariationalLSTM(_Variational):
-    """`torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997) with dropouts of x and h whose masks last a whole sequence."""
+    """`torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997) with one dropout mask of x and of h per sequence."""
 
     _kind, _states, _run_masked = nn.LSTM, 2, staticmethod(_run_lstm)
 
 
 class VariationalGRU(_Variational):
-    """`torch.nn.GRU` (Cho et al., 2014) with dropouts of x and h whose masks last a whole sequence.
+    """`torch.nn.GRU` (Cho et al., 2014) with one dropout mask of x and of h per sequence.
 
-    The part of h_{t-1} that the update gate keeps has no mask, since it enters no product.
+    The mask does not apply to the part of h_{t-1} that the update gate keeps.
     """
 
     _kind, _states, _run_masked = nn.GRU, 1, staticmethod(_run_gru)

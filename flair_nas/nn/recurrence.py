@@ -52,8 +52,9 @@ def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start
     """
     hidden, inputs, states = start
     data = data.to(cell.weight_input.dtype)  # under autocast the input may come from a product of lower precision
-    input_mask = _mask(layer.training and layer.input_dropout, data, packing.batch)  # [B, D]
-    mask = _mask(layer.training and layer.recurrent_dropout, hidden, packing.batch)  # [B, H]
+    batch = packing.batch
+    input_mask = draw_mask(layer.training and layer.input_dropout, data, batch, data.shape[-1])  # [B, D]
+    mask = draw_mask(layer.training and layer.recurrent_dropout, hidden, batch, hidden.shape[-1])  # [B, H]
     past = None
     if cell.state_gate is not None:
         past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]
@@ -150,8 +151,6 @@ def run_engine(cell: CellBase, inputs: Inputs) -> Tensor:
     return engine(recurrence, sources)
 
 
-def _mask(probability: float, like: Tensor, batch: int) -> Tensor | None:
-    """Draw a variational dropout mask, one row per sequence, [B, width]; return None if nothing is dropped."""
-    if not probability:
-        return None
-    return like.new_empty(batch, like.shape[-1]).bernoulli_(1 - probability).div_(1 - probability)
+def draw_mask(probability: float, like: Tensor, *shape: int) -> Tensor | None:
+    """Draw a dropout mask of a shape, for a tensor `like` this; return None if the probability is 0."""
+    return like.new_empty(shape).bernoulli_(1 - probability).div_(1 - probability) if probability else None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flair_nas.runs.memory import peak_memory_mb
 from flair_nas.runs.metric import Metric
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Line = dict[str, Any]
 """JSON data of an epoch."""
@@ -92,6 +96,20 @@ class EpochRecord:
 def sum_seconds(history: Iterable[Line]) -> float:
     """Return the time of all epochs, with evaluation."""
     return float(sum(line["seconds"] + line["evaluation_seconds"] for line in history))
+
+
+def describe_cost(model: nn.Module, layer: nn.Module, history: Sequence[Line]) -> dict[str, Any]:
+    """Return the cost of a training as figures: parameters, those of the recurrent layer, times and memory.
+
+    Times are medians, since a first epoch often takes longer.
+    """
+    return {
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "rnn_parameters": sum(p.numel() for p in layer.parameters()),
+        "seconds_per_epoch": statistics.median(line["seconds"] for line in history),
+        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
+        "peak_memory_mb": peak_memory_mb(),
+    }
 
 
 def _finite(value: float) -> float | None:

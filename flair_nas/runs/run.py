@@ -103,6 +103,15 @@ class Run(Generic[Config]):
             )
         return restored
 
+    def check_same(self, saved: Mapping[str, object], present: Mapping[str, object]) -> None:
+        """Refuse to resume if a saved value differs from the present one. Its name stands in the error."""
+        for name, value in present.items():
+            if saved[name] != value:
+                raise FlairNasError(
+                    f"{self.folder}: the {name} is another one than when this run began; give it back, or choose "
+                    "another folder"
+                )
+
     def accept(self) -> None:
         """Write the settings, and the history of the checkpoint.
 

@@ -18,11 +18,11 @@ from flair_nas.settings.fields import (
 from flair_nas.tagging.data.column_rows import ColumnFormat
 
 OF_THE_CORPUS = ("char", "one-hot")
-"""Embeddings that are made from the corpus, and know its words alone."""
+"""Embeddings that are made from the corpus. They know only its words."""
 
 
 def all_different(values: list[Any]) -> str:
-    """Return what is wrong with a list in which a value comes twice, or an empty text."""
+    """Return the fault of a list in which a value comes twice, or an empty string."""
     return "" if len(set(values)) == len(values) else "must be different ones"
 
 
@@ -45,8 +45,8 @@ class CorpusSettings(ColumnFormat, _CorpusName):
 class TaggerConfig(CorpusSettings):
     """Settings of `train_taggers`; each is also a flag of ``flair-nas tag train`` and a key of a ``--config`` file.
 
-    Defaults are those of Flair, if it has one, but for layer and learning rate. Flair's own names work, too:
-    `rnn_type`, `rnn_layers`, `use_crf`, `reproject_embeddings`, `max_grad_norm`, `mini_batch_size`, `max_epochs`,
+    The defaults are Flair's, except for the layer and the learning rate. Flair's own names work, too: `rnn_type`,
+    `rnn_layers`, `use_crf`, `reproject_embeddings`, `max_grad_norm`, `mini_batch_size`, `max_epochs`,
     `column_delimiter`, `comment_symbol`.
 
     Raises:
@@ -59,13 +59,9 @@ class TaggerConfig(CorpusSettings):
     """
 
     may_change: ClassVar[tuple[str, ...]] = ("epochs", "seeds", "device", "data_root", "delimiter", "comment")
-    """Settings that may differ when a run goes on; the digest identifies the corpus."""
+    """Settings that may change when a run resumes; the digest identifies the corpus."""
 
-    rnn: str = setting(
-        "small-relu-tanh",
-        describe_layers(LAYER_NAMES),
-        flair="rnn_type",
-    )
+    rnn: str = setting("small-relu-tanh", describe_layers(LAYER_NAMES), flair="rnn_type")
     embeddings: list[str] = setting(
         ["glove", "pooled-flair:news-forward", "pooled-flair:news-backward"],
         "glove (of English, as all named ones but de and so on), word:PATH, fasttext:PATH, flair:NAME_OR_PATH, "
@@ -103,11 +99,7 @@ class TaggerConfig(CorpusSettings):
         100, "epochs at most; the best on dev is kept, by F1 or, of token labels, accuracy", **COUNT, flair="max_epochs"
     )
     seeds: list[int] = setting(
-        [1],
-        "each seed is trained; mean and standard deviation are reported",
-        low=0,
-        high=2**32 - 1,
-        check=all_different,
+        [1], "each is trained; mean and standard deviation are reported", low=0, high=2**32 - 1, check=all_different
     )
     storage: str | None = setting(
         None,

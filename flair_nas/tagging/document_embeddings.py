@@ -16,9 +16,9 @@ from flair_nas.tagging.registration import build_rnn, describe_rnn, name_in_orde
 
 @register_embeddings("DocumentRNNEmbeddings")  # Flair's own name: saved classifiers load with either class
 class DocumentRNNEmbeddings(document.DocumentRNNEmbeddings):
-    """Flair's embeddings of documents by a recurrent layer, which may be a searched one.
+    """Flair's embeddings of documents by a recurrent layer, also a searched one.
 
-    Flair's own class builds a GRU for every `rnn_type` but ``LSTM``.
+    Flair's own class builds a GRU for every `rnn_type` except ``LSTM``.
 
     Args:
         embeddings: embeddings of tokens.

@@ -1,11 +1,11 @@
-"""Actions around the epochs of Flair's trainer: exact checkpoints, dev evaluation, annealing, progress."""
+"""Actions before and after epochs of Flair's trainer: exact checkpoints, dev evaluation, annealing, progress."""
 
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +14,6 @@ from flair.models import SequenceTagger
 from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
 from flair.trainers.plugins.metric_records import MetricRecord
 from flair.training_utils import AnnealOnPlateau
-from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
@@ -26,8 +25,8 @@ from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.data.frozen_embeddings import frozen_members
-from flair_nas.tagging.evaluation import TaggerEvaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
+from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
+from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger, forget_changing_embeddings
 
 log = logging.getLogger("flair_nas")
 
@@ -41,6 +40,13 @@ class EpochPlugin(TrainerPlugin):
         super().__init__()
         config: TaggerConfig = run.config
         self.run, self.config, self.tagger, self.seed, self.progress = run, config, tagger, seed, progress
+        weights = {m.name: repr(describe_state(m.state_dict())) for m in frozen_members(tagger.embeddings)}
+        self.fixed: dict[str, Any] = {  # what a resumed run must not change, by its name in errors
+            "corpus": corpus.sha256,
+            "seed": seed,
+            **{f"file of {name}": description for name, description in weights.items()},
+            "layer": describe_layer(tagger.rnn),
+        }
         self.tagging_corpus = corpus
         self.dev = sentences_of(corpus.corpus.dev)
         self.epoch = 0  # the last whole epoch
@@ -51,65 +57,39 @@ class EpochPlugin(TrainerPlugin):
         self.resumed: dict[str, Any] | None = None
 
     def restore(self, state: dict[str, Any]) -> int:
-        """Restore a checkpoint except for the optimizer, which the trainer has yet to make; return the epochs done.
+        """Restore a checkpoint without its optimizer, which the trainer makes later; return the number of epochs done.
 
         Raises:
-            FlairNasError: the checkpoint is of another corpus, seed, architecture or of other embeddings.
+            FlairNasError: the checkpoint has another corpus, seed, layer or other embeddings.
         """
-        path = self.run.checkpoints.newest
-        check_same_corpus(path, state["corpus_sha256"], self.tagging_corpus)
-        if state["seed"] != self.seed:
-            raise FlairNasError(f"{path}: this checkpoint is of seed {state['seed']}, not {self.seed}; give it back")
-        self._check_embeddings(path, state["model"])
-        if state["architecture"] != describe_layer(self.tagger.rnn):
-            raise FlairNasError(
-                f"{path}: {self.config.rnn} stood for another architecture when this run began "
-                f"({state['architecture']}); choose another folder, or give back the genotype file"
-            )
+        self.run.check_same(state["fixed"], self.fixed)
         self.tagger.load_state_dict(state["model"])
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
         f1, loss = state["best"]
-        self.best = (float(f1), float(loss))
+        self.best = float(f1), float(loss)
         self.exhausted, self.resumed = state["exhausted"], state
         return self.config.epochs if self.exhausted else self.epoch
-
-    def _check_embeddings(self, checkpoint: Path, weights: dict[str, Tensor]) -> None:
-        """Refuse frozen embeddings other than those of a checkpoint: their file may be another one by now."""
-        own = self.tagger.state_dict(keep_vars=True)
-        for member in frozen_members(self.tagger.embeddings):
-            held = {id(tensor) for tensor in member.state_dict(keep_vars=True).values()}
-            names = [name for name, tensor in own.items() if id(tensor) in held]
-            if not all(name in weights and _are_equal(own[name].cpu(), weights[name]) for name in names):
-                raise FlairNasError(
-                    f"{checkpoint}: embeddings {member.name} are others than when this run began; give back their "
-                    "file, or choose another folder"
-                )
 
     def save(self) -> None:
         """Write the history and a checkpoint."""
         self.run.save(
             {
-                "seed": self.seed,
+                "fixed": self.fixed,
                 "epoch": self.epoch,
                 "best_epoch": self.best_epoch,
                 "best": list(self.best),
                 "exhausted": self.exhausted,
-                "corpus_sha256": self.tagging_corpus.sha256,
-                "architecture": describe_layer(self.tagger.rnn),
                 "model": self.tagger.state_dict(),
                 "optimizer": self.trainer.optimizer.state_dict(),
-                "scheduler": self._scheduler_state(),
+                "scheduler": self.scheduler.state_dict(),
                 "random": random_state(),
             }
         )
 
-    def _scheduler_state(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))}
-
     @TrainerPlugin.hook
     def after_setup(self, **_: Any) -> None:
-        """Make the scheduler, and restore the rest of a checkpoint."""
-        optimizer = self.trainer.optimizer
+        """Make the scheduler, and restore the optimizer and the random state of a checkpoint."""
+        optimizer, path = self.trainer.optimizer, self.run.checkpoints.newest
         self.scheduler = AnnealOnPlateau(
             optimizer,
             mode="min" if self.config.train_with_dev else "max",
@@ -121,14 +101,12 @@ class EpochPlugin(TrainerPlugin):
         else:
             try:
                 optimizer.load_state_dict(self.resumed["optimizer"])
-                saved = self.resumed["scheduler"]
-                vars(self.scheduler).update({name: saved[name] for name in self._scheduler_state() if name in saved})
+                self.scheduler.load_state_dict(self.resumed["scheduler"])
                 restore_random_state(self.resumed["random"])
             except Exception as error:  # of another kind of run, or of other sizes
-                path = self.run.checkpoints.newest
                 raise FlairNasError(f"{path}: this checkpoint cannot be used ({shown(error)}); give it back") from None
             self.resumed = None
-        batches = -(-len(self.trainer.corpus.train) // self.config.batch_size)
+        batches = math.ceil(len(self.trainer.corpus.train) / self.config.batch_size)
         left = (self.config.epochs - self.epoch) * batches
         self.bar = tqdm(total=left, desc=f"seed {self.seed}", unit="batch", disable=not self.progress, leave=False)
 
@@ -157,7 +135,7 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def after_training_batch(self, batch: list[Sentence], **_: Any) -> None:
-        """Have pooled vectors pooled anew in the next epoch, and move the progress bar."""
+        """Forget pooled vectors, which change in the next epoch, and move the progress bar."""
         forget_changing_embeddings(self.tagger, batch)
         loss = f"{self.losses[-1]:.3f}" if self.losses else "-"
         dev = f"{self.best[0]:.2f}" if self.best[0] >= 0 else "-"
@@ -166,9 +144,15 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def after_evaluation(self, epoch: int, **_: Any) -> None:
-        """Evaluate on dev, keep the best model, anneal, and write history and checkpoint."""
+        """Evaluate on dev, save the best model, anneal, and write history and checkpoint."""
         self.clock.add_training()
-        evaluation = self._evaluate_dev(epoch)
+        try:
+            storage = self.config.embeddings_storage_mode
+            evaluation = evaluate_tagger(self.tagger, self.dev, batch_size=64, storage=storage, compare=False)
+        except FlairNasError as error:
+            raise FlairNasError(
+                f"dev, after epoch {epoch} (seed {self.seed}): {error} {self._describe_checkpoint()}"
+            ) from None
         self.clock.add_evaluation()
         train_loss = statistics.mean(self.losses) if self.losses else None
         rate = self.trainer.optimizer.param_groups[0]["lr"]
@@ -186,22 +170,11 @@ class EpochPlugin(TrainerPlugin):
         rate = self.trainer.optimizer.param_groups[0]["lr"]
         self.exhausted = rate < self.config.min_learning_rate
         self.save()
-        self._tell(
-            f"seed {self.seed}, epoch {epoch} of {self.config.epochs}: loss {train_loss or 0:.4f}, "
-            f"dev {evaluation.f1:.2f}, {self.clock.seconds:.1f} s"
-        )
+        text = f"seed {self.seed}, epoch {epoch} of {self.config.epochs}: loss {train_loss or 0:.4f}, "
+        text += f"dev {evaluation.f1:.2f}, {self.clock.seconds:.1f} s"
+        self.bar.write(text, file=sys.stderr) if self.progress else log.info("%s", text)
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
-
-    def _evaluate_dev(self, epoch: int) -> TaggerEvaluation:
-        try:
-            return evaluate_tagger(
-                self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
-            )
-        except FlairNasError as error:
-            raise FlairNasError(
-                f"dev, after epoch {epoch} (seed {self.seed}): {error} {self._describe_checkpoint()}"
-            ) from None
 
     def _save_model(self) -> None:
         card: dict[str, Any] = self.tagger.model_card or {}
@@ -209,15 +182,9 @@ class EpochPlugin(TrainerPlugin):
         with whole_file(self.run.folder / "model.pt") as temporary:
             self.tagger.save(temporary)
 
-    def _tell(self, text: str) -> None:
-        if self.progress:
-            self.bar.write(text, file=sys.stderr)
-        else:
-            log.info("%s", text)
-
     @TrainerPlugin.hook
     def training_interrupt(self, **_: Any) -> None:
-        """Note a Ctrl-C, which Flair treats like the end of annealing."""
+        """Record a Ctrl-C, which Flair treats like the end of annealing."""
         self.interrupted = not self.exhausted
 
     @TrainerPlugin.hook
@@ -228,19 +195,5 @@ class EpochPlugin(TrainerPlugin):
         return f"The checkpoint of epoch {self.epoch} is kept: {self.run.checkpoints.newest}"
 
     def get_state(self) -> dict[str, Any]:
-        """Return this plugin's entry in the model card, which is its name alone."""
+        """Return this plugin's entry in the model card: its name."""
         return {"__cls__": "flair_nas.tagging.epochs"}
-
-
-def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
-    """Refuse a file of a run whose corpus had another digest than it has now."""
-    if sha256 != corpus.sha256:
-        raise FlairNasError(
-            f"{path}: the corpus {corpus.name} has changed since this run began, so its figures would be of two "
-            "corpora; choose another folder, or give back the files"
-        )
-
-
-def _are_equal(one: Tensor, other: Tensor) -> bool:
-    """Return True for tensors of the same shape and numbers; NaN, which word vectors may have, equals NaN."""
-    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

@@ -34,7 +34,7 @@ class TaggerEvaluation(NamedTuple):
     Args:
         f1: micro-averaged F1 in percent, as Flair counts it. For labels of tokens: accuracy in percent, the share of
             tokens with the right label; a token without a label counts as O.
-        loss: loss per token; 0 if the tagger does not know a gold label, as there is no loss then.
+        loss: loss per token; 0 if the tagger does not know a gold label.
         report: metrics by type, and the label set, as JSON data.
         text: the report as a table.
     """
@@ -46,7 +46,7 @@ class TaggerEvaluation(NamedTuple):
 
 
 def check_is_tagger(tagger: object) -> None:
-    """Raise an error unless this is a tagger of Flair's."""
+    """Refuse an object that is no tagger of Flair's."""
     if not isinstance(tagger, SequenceTagger):
         raise FlairNasError(f"tagger must be what load_tagger returns, got {brief(tagger)}")
 
@@ -63,7 +63,7 @@ def evaluate_tagger(
 ) -> TaggerEvaluation:
     """Evaluate a tagger by strict entity F1: an entity is right if both borders and the type are.
 
-    A gold label that the tagger does not know, because training had no example of it, counts as missed.
+    A gold label counts as missed if training had no example of it.
 
     Args:
         tagger: a trained tagger.
@@ -75,8 +75,8 @@ def evaluate_tagger(
         compare: also count by seqeval, and check that both agree.
 
     Raises:
-        FlairNasError: there are no sentences or no gold labels, labels are of tokens and the tagger's of spans or the
-            reverse, or the two counts differ.
+        FlairNasError: there are no sentences or no gold labels, or the two counts differ. Or gold labels are of tokens
+            and the tagger's of spans, or the reverse.
         LossNotFiniteError: the loss is NaN or infinite.
 
     Example:
@@ -110,7 +110,9 @@ def evaluate_tagger(
         raise LossNotFiniteError(f"the loss is not finite: {describe_fault(tagger, sentences)}")
     base = {"label_set": labels, "sentences": len(sentences)}
     if not tagger.predict_spans:
-        accuracy, figures = _accuracy(gold, predicted), _in_percent(result.classification_report)
+        right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
+        accuracy = 100 * sum(right) / len(right)  # Flair's leaves out tokens that are O and predicted as O
+        figures = _in_percent(result.classification_report)
         table = _table({name: row for name, row in figures.items() if name in labels})
         text = f"label set: {', '.join(labels)}\n{table}\naccuracy: {accuracy:.2f}\n"
         return TaggerEvaluation(accuracy, loss, base | {"accuracy": accuracy}, text)
@@ -123,14 +125,8 @@ def evaluate_tagger(
     return TaggerEvaluation(f1, loss, base | report, f"label set: {', '.join(labels)}\n{text}")
 
 
-def _accuracy(gold: list[list[str]], predicted: list[list[str]]) -> float:
-    """Return the accuracy of all tokens in percent; Flair's leaves out tokens that are O and predicted as O."""
-    right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
-    return 100 * sum(right) / len(right)
-
-
 def check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str, warn: bool) -> list[str]:
-    """Return the gold labels, sorted; refuse what cannot be evaluated, and warn of labels the tagger does not know."""
+    """Return the gold labels, sorted. Refuse those of another kind than the tagger's; warn of unknown ones."""
     if not sentences:
         raise FlairNasError("there are no sentences to evaluate on")
     labels = sorted(labels_of(sentences, label_type))
@@ -154,7 +150,7 @@ def check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_ty
 
 
 def _report_f1(gold: list[list[str]], predicted: list[list[str]], f1: float) -> tuple[dict[str, Any], str]:
-    """Return the report by seqeval and its text; refuse a micro F1 that differs from Flair's."""
+    """Return the report by seqeval and its text. Refuse a micro F1 that differs from Flair's."""
     from seqeval.metrics import classification_report
     from seqeval.scheme import IOB2
 
@@ -173,7 +169,7 @@ def _report_f1(gold: list[list[str]], predicted: list[list[str]], f1: float) -> 
 def forget_changing_embeddings(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> None:
     """Delete the stored vectors that will differ next time.
 
-    Flair recognises such vectors by their gradient. In evaluation none has one, and pooled embeddings never have.
+    Flair recognises such vectors by their gradient. Vectors of an evaluation have none; pooled ones never have one.
     """
     if names := changing_names(tagger.embeddings):
         for sentence in sentences:
@@ -181,7 +177,7 @@ def forget_changing_embeddings(tagger: SequenceTagger, sentences: Sequence[Sente
 
 
 def describe_fault(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> str:
-    """Return the cause of a loss or gradient that is not finite: a word's embedding, or else the weights."""
+    """Name the cause of a loss or gradient that is not finite: a word's embedding, or the weights."""
     for sentence in sentences:
         tagger.embeddings.embed([sentence])
         for token in sentence:
@@ -214,9 +210,9 @@ def tagger_labels(tagger: SequenceTagger) -> set[str]:
 
 
 def labels_without_loss(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str) -> list[set[str]]:
-    """Return the gold labels of each sentence that the tagger does not know, for which Flair has no loss.
+    """Return the gold labels of each sentence that the tagger does not know. Flair computes no loss for them.
 
-    A token without a label counts as O if labels are of tokens, as in Flair.
+    If labels are of tokens, a token without a label counts as O.
     """
     if tagger.label_dictionary.add_unk:  # stands for all unknown labels
         return [set() for _ in sentences]
@@ -228,7 +224,7 @@ def labels_without_loss(tagger: SequenceTagger, sentences: Sequence[Sentence], l
 
 
 def _in_percent(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the rows of a classification report of scikit-learn's form, in percent but for support."""
+    """Return the rows of a classification report of scikit-learn, in percent. Support stays a count."""
     return {
         name: {key: int(value) if key == "support" else 100 * float(value) for key, value in row.items()}
         for name, row in report.items()

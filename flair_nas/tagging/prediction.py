@@ -15,36 +15,34 @@ from flair.data import Sentence, Token
 from flair.embeddings import CharacterEmbeddings
 from flair.models import SequenceTagger
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.library.downloads import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runtime.vectors import mix_up
 from flair_nas.runtime.words import check_characters, split_words
-from flair_nas.settings.resolve import UnknownSettingsError, explain_other_run, find_command, read_run_settings
+from flair_nas.settings.resolve import explain_other_run, find_command
 from flair_nas.storage.paths import check_model, typed, user_path
-from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.frozen_embeddings import is_long, members_of
 from flair_nas.tagging.evaluation import check_is_tagger, tags_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
-_OTHER_RUN = "is a run of another command than flair-nas tag"
 _BATCHES_AT_ONCE = 16
-"""Batches that Flair sorts by length together, as a batch costs as much as its longest sentence."""
+"""Batches that Flair sorts by length together. A batch costs as much as its longest sentence."""
 
 
 def load_tagger(path: str | Path) -> SequenceTagger:
     """Load a tagger and check its checksums.
 
-    A folder's ``model.safetensors`` and ``config.json`` are data, and are read first. Other files are Flair's own,
-    which are pickles: loading one runs whatever code is in it, so load only files that you trust.
+    If a folder has ``model.safetensors`` and ``config.json``, they are read; they are data. Other files are Flair's
+    own pickles. Loading a pickle runs the code in it, so load only files that you trust.
 
     Args:
-        path: a model file, a folder (of a training run, or as `flair-nas tag publish` writes it), or
-            ``hf://owner/name[@revision]``, a repository with such a folder on the Hugging Face Hub.
+        path: a model file, the folder of a training run or of `flair-nas tag publish`, or
+            ``hf://owner/name[@revision]`` for a repository on the Hugging Face Hub.
 
     Raises:
-        FlairNasError: the file or one of the two files of data is missing, cut short, or of another kind.
+        FlairNasError: a file is missing, cut short, or of another kind.
 
     Example:
         The folder is that of the example of `train_taggers`.
@@ -78,23 +76,18 @@ def load_tagger(path: str | Path) -> SequenceTagger:
     except Exception as error:  # a damaged pickle can raise nearly anything
         if other := explain_other_run(path.parent, "tag train"):
             raise FlairNasError(f"{path}: this is no tagger; {other}") from None
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FlairNasError(
-            f"{path}: not a whole tagger file ({reason}); it may be cut short or of another kind"
+            f"{path}: not a whole tagger file ({shown(error)}); it may be cut short or of another kind"
         ) from None
 
 
 def _describe_missing(folder: Path) -> str:
-    """Say which other models a folder holds, or how its training goes on."""
-    reason = f"its training is not finished; flair-nas tag train --resume {typed(folder)} goes on"
-    try:
-        read_run_settings(folder / "config.yaml", TaggerConfig)
-    except UnknownSettingsError:
-        return f"it {_OTHER_RUN}"
-    except FlairNasError:
-        reason = "is its training finished?"
-    there = ", ".join(sorted(file.name for file in folder.glob("*.pt")))
-    return f"it holds {there}: give the file itself" if there else reason
+    """Say what a folder holds instead of a tagger, or how its training goes on."""
+    if there := ", ".join(sorted(file.name for file in folder.glob("*.pt") if "checkpoint" not in file.name)):
+        return f"it holds {there}: give the file itself"
+    if find_command(folder) == "tag train":
+        return f"its training is not finished; flair-nas tag train --resume {typed(folder)} goes on"
+    return explain_other_run(folder, "tag train") or "is its training finished?"
 
 
 def _fetch(source: str) -> Path:
@@ -122,8 +115,8 @@ def tag_lines(
         tokenized: split words at blanks and tabs. Default: by Flair's tokenizer.
 
     Yields:
-        The tagged sentences, in the order of the lines; None for a line without words, as Flair has no empty sentences.
-        Words and their positions are those of the line.
+        The tagged sentences, in the order of the lines; None for a line without words. Words and their positions are
+        those of the line.
 
     Raises:
         FlairNasError: a line has half of a character.
@@ -154,7 +147,10 @@ def tag_lines(
 
 @torch.no_grad()
 def _embed_characters(member: CharacterEmbeddings, sentence: Sentence) -> None:
-    """Store the vectors of a long sentence's words. Flair takes as much memory for each word as for the longest."""
+    """Store the vectors of a long sentence's words, one word at a time.
+
+    Flair pads all words to the longest.
+    """
     numbers = member.char_dictionary.get_idx_for_item
     coded = [tuple(numbers(character) for character in token.text) for token in sentence]
     vectors = {}
@@ -167,7 +163,7 @@ def _embed_characters(member: CharacterEmbeddings, sentence: Sentence) -> None:
 
 
 def tokens_of(line: str, tokenized: bool = False) -> list[Token]:
-    """Split a line into tokens, each with the text of the line from `start_position` to `end_position`."""
+    """Split a line into tokens with their positions in the line."""
     tokens = []
     for word in split_words(line, tokenized):
         token = Token(word.text, start_position=word.start)
@@ -186,7 +182,7 @@ def to_text(line: str, sentence: Sentence | None, label_type: str) -> str:
 
 
 def to_columns(line: str, sentence: Sentence | None, label_type: str) -> str:
-    """Return a row per token, token and tag with a tab between, and an empty line after the sentence."""
+    """Return a row per token: the token, a tab and its tag."""
     if sentence is None:
         return ""
     return "".join(f"{token.text}\t{tag}\n" for token, tag in zip(sentence, tags_of(sentence, label_type)))

@@ -1,4 +1,4 @@
-"""Folder of a tagger for the Hugging Face Hub, made from the folder of its training run."""
+"""Folder of a tagger for the Hugging Face Hub, made from its run folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PICKLE = "pytorch_model.bin"
 """The file that Flair's `SequenceTagger.load("owner/name")` fetches."""
 
 _LOCAL_NAME = re.compile(r"(\d+-)?(/.*)")
-"""A name of embeddings with the path that they were read from, in a stack after their number."""
+"""A name of embeddings that is a path. In a stack, a number stands before it."""
 
 _CODE = """from flair.data import Sentence
 from flair.models import SequenceTagger
@@ -51,21 +51,19 @@ def publish_tagger(
     """Write the folder of a tagger, ready for upload.
 
     Args:
-        run: the folder of a finished training run of your own; its model is a pickle, which is loaded.
+        run: the folder of a finished training run of your own. Its model is a pickle, which is loaded.
         out: a folder that is new or empty.
         repository: ``owner/name`` on the Hub.
-        license: as the Hub spells it, or None.
-        language: of the text, such as ``en``, or None.
+        license: licence in the Hub's spelling, or None.
+        language: language of the text, such as ``en``, or None.
 
     Returns:
-        The files, and why there is no form without pickle (empty if there is).
+        The files, and the reason if there is no form without pickle (else empty).
 
     Raises:
-        FlairNasError: it is no finished run, its files would name local folders, or the folder is not empty.
-        OSError: it cannot be written.
+        FlairNasError: `run` is no finished run, its files would name local folders, or `out` is not empty.
+        OSError: the folder cannot be written.
     """
-    if not (run / "config.yaml").exists():
-        raise FlairNasError(f"{run}: no config.yaml in it; only a run of flair-nas tag train can be published")
     config = read_run_settings(run / "config.yaml", TaggerConfig)
     try:
         metrics = read_figures(run / "metrics.json")
@@ -92,9 +90,9 @@ def publish_tagger(
 
 
 def _cut_paths(tagger: SequenceTagger) -> set[str]:
-    """Cut local paths in the names of a tagger's embeddings and in the provenance of its layers; return their folders.
+    """Cut local paths out of a tagger's names of embeddings and provenance of layers; return their folders.
 
-    Flair joins the vectors of a word in the order of the names, which stays.
+    The order of the names stays, since Flair joins the vectors of a word in this order.
     """
     members, folders = members_of(tagger.embeddings), set[str]()
     for rank, member in enumerate(sorted(members, key=lambda member: str(member.name))):
@@ -115,7 +113,7 @@ def _cut_paths(tagger: SequenceTagger) -> set[str]:
 
 
 def _check_paths(out: Path, folders: Collection[str]) -> None:
-    """Refuse to publish files that name a folder of this machine, outside the bytes of tensors."""
+    """Refuse to publish files that name a folder of this machine. The bytes of tensors are not searched."""
     for file in out.iterdir():
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
@@ -145,8 +143,9 @@ def _write_card(
     kind, metric = ("f1", "F1 (strict, micro)") if metrics["measure"] == "micro F1" else ("accuracy", "Accuracy")
     best = next(result for result in metrics["seeds"] if result["seed"] == metrics["model_seed"])
     task: dict[str, Any] = {"task_type": "token-classification", "dataset_type": corpus, "dataset_name": corpus}
+    task |= {"metric_type": kind, "metric_name": metric}
     results = [
-        EvalResult(**task, dataset_split=part, metric_type=kind, metric_name=metric, metric_value=round(value / 100, 4))
+        EvalResult(**task, dataset_split=part, metric_value=round(value / 100, 4))
         for part in ("dev", "test")
         if (value := best[f"{part}_f1"]) is not None
     ]

@@ -1,4 +1,4 @@
-"""Settings of Flair, what it prints and the device on which it computes: within a block, or for a whole command."""
+"""Flair's output and device, for a block or for a whole command."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from flair.file_utils import Tqdm
 from flair_nas.runs.device import autocast, choose_device
 
 OF_ALL_WORDS = ("[b'", "vocabulary size of ", "SequenceTagger predicts: ")
-"""Beginnings of Flair's log messages that list a whole vocabulary, or all tags."""
+"""Beginnings of Flair's log messages that list a whole vocabulary or all tags."""
 
 
 def set_flair_device(name: str | None) -> None:
-    """Have Flair compute on a device, for a whole command.
+    """Let Flair compute on a device, for a whole command.
 
     Args:
-        name: cpu, cuda or cuda:N; None leaves Flair's own choice.
+        name: cpu, cuda or cuda:N; None keeps Flair's choice.
 
     Raises:
         FlairNasError: there is no such device here.
@@ -41,7 +41,7 @@ def flair_autocast(precision: str) -> torch.autocast:
 
 @contextlib.contextmanager
 def flair_device(name: str | None) -> Iterator[None]:
-    """Have Flair compute on a device within the block, which `set_flair_device` takes by name."""
+    """Let Flair compute on a device within the block; `set_flair_device` explains the names."""
     with mock.patch.object(flair, "device", flair.device):
         set_flair_device(name)
         yield

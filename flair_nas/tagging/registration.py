@@ -1,7 +1,7 @@
 """Searched layers by Flair's `rnn_type`, their registration with `SequenceTagger`, and names in stacked embeddings.
 
-Three attributes of the class are wrapped: `RNN` builds a layer by the name `rnn_type`, `_get_state_dict` saves its
-genotype, and `_init_model_with_state_dict` loads it. Flair's own types of layer take Flair's own way.
+Four attributes of the class are wrapped. `RNN` builds a layer by the name `rnn_type`, and the constructor completes it.
+`_get_state_dict` saves its genotype, and `_init_model_with_state_dict` loads it. Flair builds its own types of layer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flair.models import SequenceTagger
 
 FAST_TEXT = "/fasttext"
-"""The name of fastText embeddings, which sorts before numbers. Flair saves it, but does not restore it."""
+"""The name of fastText embeddings. It sorts before numbers. Flair saves it, but does not restore it."""
 
 SAVED_KEY = "flair_nas"
 """The key of a saved model's state under which flair-nas keeps what Flair does not."""
@@ -40,20 +40,35 @@ _CONFIG_FORMAT = "flair-nas/rnn"
 
 
 class Width(int):
-    """The width of a tagger's `reproject_embeddings`, which Flair 0.15 takes as true or false only.
+    """The width of a tagger's `reproject_embeddings`. Flair 0.15 takes any number as true.
 
-    Flair takes any other number as true. Saved models refer to this class, so that loading them imports flair_nas.
+    Saved models refer to this class, so loading one imports flair_nas.
     """
 
 
 def imported_by_file() -> None:
-    """Do nothing. Saved models refer to this function, so that loading one imports flair_nas."""
+    """Do nothing. Saved models refer to this function, so loading one imports flair_nas."""
 
 
 def register(module: ModuleType) -> None:
-    """Wrap the three attributes of `SequenceTagger` in `flair.models.sequence_tagger_model`."""
+    """Wrap four attributes of `SequenceTagger` in `flair.models.sequence_tagger_model`."""
     tagger = module.SequenceTagger
+    init, flair_builder = tagger.__init__, tagger.RNN
     get_state, from_state = tagger._get_state_dict, tagger._init_model_with_state_dict.__func__
+
+    @functools.wraps(init)
+    def make(self: SequenceTagger, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        if self.use_rnn and kwargs.get("rnn") is None:
+            _complete(self)
+
+    @functools.wraps(flair_builder)
+    def build(rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int) -> nn.Module:
+        if rnn_type in FLAIR_LAYERS:
+            layer: nn.Module = flair_builder(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
+            return layer
+        dropout = 0.0 if rnn_layers == 1 else 0.5  # as Flair's own types
+        return build_rnn(rnn_type, rnn_input_dim, hidden_size, rnn_layers, bidirectional, dropout)
 
     @functools.wraps(get_state)
     def get_state_dict(self: SequenceTagger) -> dict[str, Any]:
@@ -71,49 +86,16 @@ def register(module: ModuleType) -> None:
                 member.name = name
         return tagger
 
-    tagger.RNN = _LayerBuilder(tagger.RNN)
+    tagger.__init__, tagger.RNN = make, staticmethod(build)
     tagger._get_state_dict = get_state_dict
     loading: Callable[..., SequenceTagger] = init_model_with_state_dict
     tagger._init_model_with_state_dict = classmethod(loading)
 
 
-class _LayerBuilder:
-    """The attribute `RNN` of `SequenceTagger`, which builds searched layers too.
-
-    It is a descriptor because it has to know the tagger whose constructor asks for a layer.
-    """
-
-    def __init__(self, flair_builder: Callable[..., nn.Module]) -> None:
-        self.__wrapped__ = flair_builder
-
-    def __get__(self, tagger: SequenceTagger | None, owner: type) -> Callable[..., nn.Module]:
-        @functools.wraps(self.__wrapped__)
-        def build(
-            rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int
-        ) -> nn.Module:
-            if tagger is not None:
-                _complete_later(tagger)
-            if rnn_type in FLAIR_LAYERS:
-                return self.__wrapped__(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
-            dropout = 0.0 if rnn_layers == 1 else 0.5  # as Flair's own types
-            return build_rnn(rnn_type, rnn_input_dim, hidden_size, rnn_layers, bidirectional, dropout)
-
-        return build
-
-
-def _complete_later(tagger: SequenceTagger) -> None:
-    """Have `_complete` called at the end of the tagger's constructor, whose last act is to call `self.to`."""
-
-    def to(*args: Any, **kwargs: Any) -> SequenceTagger:
-        del tagger.to
-        _complete(tagger)
-        return tagger.to(*args, **kwargs)
-
-    tagger.__dict__["to"] = to
-
-
 def _complete(tagger: SequenceTagger) -> None:
-    """Narrow the input of a new tagger's layer to its `Width`, and make the CRF loss of a searched layer fast."""
+    """Narrow the input of a new tagger's layer to its `Width`; make the CRF loss of a searched layer fast."""
+    import flair
+
     from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 
     width = tagger.reproject_embeddings
@@ -121,14 +103,15 @@ def _complete(tagger: SequenceTagger) -> None:
         tagger.embedding2nn = nn.Linear(tagger.embeddings.embedding_length, width)
         sizes = tagger.rnn_layers, tagger.hidden_size, tagger.bidirectional, width
         tagger.rnn = type(tagger).RNN(tagger.rnn_type, *sizes)
+        tagger.to(flair.device)
     if isinstance(tagger.rnn, RecurrentLayer):
         use_fast_crf(tagger)
 
 
 def _saved_width(state: Mapping[str, Any]) -> Any:
-    """Return a saved tagger's `reproject_embeddings`, as the shape of its weights has it.
+    """Return the `reproject_embeddings` of a saved tagger, read off the shape of its weights.
 
-    A tagger that was saved as data has a plain number in place of a `Width`.
+    A tagger saved as data has a plain number in place of a `Width`.
     """
     weight = state["state_dict"].get("embedding2nn.weight")  # [width, length of the embeddings]
     if weight is None or not state.get("use_rnn", True) or weight.shape[0] == weight.shape[1]:
@@ -137,7 +120,7 @@ def _saved_width(state: Mapping[str, Any]) -> Any:
 
 
 def with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
-    """Return Flair's state of a model, changed in place to describe its layer if that is one of flair-nas."""
+    """Add the description of a layer of flair-nas to Flair's state of a model, and return the state."""
     if isinstance(rnn, RecurrentLayer):
         state["rnn_type"] = describe_rnn(rnn)
         state[SAVED_KEY] = {"bidirectional": rnn.bidirectional, "import": imported_by_file}
@@ -159,8 +142,8 @@ def build_rnn(
     """Build the layer of an `rnn_type`.
 
     Args:
-        rnn_type: a layer spec such as ``i-darts-ptb,recurrent_dropout=0.25,combine=mean`` (a genotype's name, file or
-            one line, then options), a name of `LAYER_NAMES`, a result of `describe_rnn`, or a `Genotype`.
+        rnn_type: a layer spec, a name of `LAYER_NAMES`, a result of `describe_rnn`, or a `Genotype`. A layer spec is a
+            genotype's name, file or one line, then options: ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``.
         input_size: D.
         hidden_size: H.
         num_layers: layers on top of one another.
@@ -176,15 +159,16 @@ def build_rnn(
             option is faulty.
     """
     rnn_type = os.fspath(rnn_type) if isinstance(rnn_type, os.PathLike) else rnn_type
-    options: dict[str, Any] = {"dropout": dropout}
-    sizes: dict[str, Any] = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first}
-    kind = rnn_type.lower() if isinstance(rnn_type, str) and rnn_type.lower() in KINDS else None
+    options: dict[str, Any] = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first}
+    options["dropout"] = dropout
+    kind: Any = None
+    genotype: Genotype | None = None
     if isinstance(rnn_type, Genotype):
         genotype = rnn_type
-    elif kind is not None:
-        genotype = None
     elif not isinstance(rnn_type, str):
         raise FlairNasError(f"{setting} must be a layer spec or a Genotype, got {brief(rnn_type)}")
+    elif rnn_type.lower() in KINDS:
+        kind = rnn_type.lower()
     elif _is_described(rnn_type):
         config = json.loads(rnn_type)
         kind = config.get("kind")
@@ -200,23 +184,22 @@ def build_rnn(
                 stacklevel=2,
             )
     try:
-        if kind is not None:
-            return ParallelRNN(input_size, hidden_size, kind, **sizes, **options)
-        assert genotype is not None
-        return SearchedRNN(input_size, hidden_size, genotype, **sizes, **{"init_range": init_range, **options})
+        if genotype is None:
+            return ParallelRNN(input_size, hidden_size, kind, **options)
+        return SearchedRNN(input_size, hidden_size, genotype, **{"init_range": init_range, **options})
     except ValueError as error:
         raise FlairNasError(f"cannot build {setting} {rnn_type!r}: {error}") from None
 
 
 def describe_rnn(rnn: RecurrentLayer) -> str:
-    """Return an `rnn_type` that holds the genotype, or the kind, and the dropouts of a layer, and needs no library."""
+    """Return an `rnn_type` with the genotype or kind of a layer and its dropouts. It opens no file."""
     config, names = rnn.config(), (*LAYER_OPTIONS, "genotype", "kind")
     return json.dumps({"format": _CONFIG_FORMAT, **{name: config[name] for name in names if name in config}})
 
 
 def is_self_contained(rnn_type: str) -> bool:
-    """Return True if an `rnn_type` is one of Flair's own or a result of `describe_rnn`, so that it opens no file."""
-    return rnn_type in LAYER_NAMES or _is_described(rnn_type)
+    """Return True if an `rnn_type` opens no file: a name of `LAYER_NAMES` or a result of `describe_rnn`."""
+    return rnn_type.upper() in LAYER_NAMES or _is_described(rnn_type)
 
 
 def _is_described(rnn_type: str) -> bool:
@@ -224,12 +207,12 @@ def _is_described(rnn_type: str) -> bool:
 
 
 def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
-    """Prefix the names of a stack's members with numbers, unless Flair would lose the number when it saves them.
+    """Prefix the names of a stack's members with numbers, except names that Flair does not save.
 
-    A loaded stack then joins its vectors in the same order as before. The model must not have learned yet.
+    A loaded stack then joins its vectors in the same order as before. Call it before training.
 
     Raises:
-        FlairNasError: two members would have one name after loading, and one of them would be lost.
+        FlairNasError: two members have the same name after loading, and Flair would lose one of them.
     """
     from flair.embeddings.token import FastTextEmbeddings, HashEmbeddings, OneHotEmbeddings, PooledFlairEmbeddings
 

@@ -1,6 +1,6 @@
-"""Taggers as data, which run no code when they are loaded: ``model.safetensors`` and ``config.json`` in one folder.
+"""Taggers as data in a folder: ``model.safetensors`` and ``config.json``. Loading them runs no code.
 
-Embeddings are rebuilt from what Flair saves of them, if that is plain data and dictionaries.
+Embeddings are rebuilt from their parameters, if these are plain data and dictionaries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from flair_nas.version import __version__
 FORMAT, VERSION = "flair-nas/tagger", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 SUFFIX = ".safetensors"
-"""The suffix of files that run no code, in any case."""
+"""The suffix of files that run no code. Capitals count as small letters."""
 _MAX_BYTES = 500_000_000  # of config.json, which holds the words of word vectors
 _LANGUAGE_MODEL = dict(
     dictionary=Dictionary, is_forward_lm=bool, hidden_size=int, nlayers=int, embedding_size=int, nout=(int, NoneType),
@@ -55,9 +55,9 @@ _KINDS: dict[str, dict[str, Any]] = {
     ),
     "PooledFlairEmbeddings": dict(pooling=str, only_capitalized=bool, contextual_embeddings=dict),
 }
-"""Embeddings that can be rebuilt from data alone, with the types of their parameters.
+"""Embeddings that can be rebuilt from data, with the types of their parameters.
 
-Types are checked because Flair would also take a path in place of a dictionary, and read a pickle from there.
+Types are checked because Flair also takes a path in place of a dictionary, and reads a pickle from there.
 """
 _MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.eye}
 _SETTINGS: dict[str, Any] = dict(
@@ -73,7 +73,7 @@ class NotDataError(FlairNasError):
 
 
 def holds_safe_tagger(folder: Path) -> bool:
-    """Return True if a folder has both files that `write_safe` writes, False for neither; refuse one alone."""
+    """Return True if a folder has both files that `write_safe` writes; refuse a folder with only one of them."""
     there = [(folder / name).exists() for name in (CONFIG, WEIGHTS)]
     if any(there) and not all(there):
         name, missing = (CONFIG, WEIGHTS) if there[0] else (WEIGHTS, CONFIG)
@@ -85,16 +85,16 @@ def holds_safe_tagger(folder: Path) -> bool:
 
 
 def forget_safe(folder: Path) -> None:
-    """Remove the files of `write_safe`, which would be read in place of another tagger's ``model.pt``."""
+    """Remove the files of `write_safe`, since `load_tagger` prefers them to ``model.pt``."""
     for name in (CONFIG, WEIGHTS):
         (folder / name).unlink(missing_ok=True)
 
 
 def write_safe(tagger: SequenceTagger, folder: Path) -> None:
-    """Write a tagger with any recurrent layer as data to an existing folder, in place of another one.
+    """Write a tagger as data to an existing folder, and replace the one that is there.
 
     Raises:
-        NotDataError: embeddings cannot be rebuilt from data; former files are gone.
+        NotDataError: embeddings cannot be rebuilt from data; the former files are removed.
         OSError: the folder cannot be written.
     """
     forget_safe(folder)
@@ -102,7 +102,6 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
     if type(tagger) is not SequenceTagger:
         raise NotDataError(f"a {type(tagger).__name__} is not known here")
     settings = {name: _to_data(state[name], name) for name in _SETTINGS}
-    bidirectional = state.get(SAVED_KEY, {}).get("bidirectional", True)
     embeddings = _to_data(state["embeddings"], "embeddings")
     _check_settings(state)
     _check_embeddings(state["embeddings"])
@@ -115,7 +114,7 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
         "flair_nas": __version__,
         "flair": flair.__version__,
         "weights": {"file": WEIGHTS, "sha256": hash_file(folder / WEIGHTS)},
-        "settings": settings | {"bidirectional": bidirectional},
+        "settings": settings | {"bidirectional": state.get(SAVED_KEY, {}).get("bidirectional", True)},
         "embeddings": embeddings,
     }
     write_text(folder / CONFIG, json.dumps(written | {"sha256": hash_data(written)}, ensure_ascii=False))
@@ -125,11 +124,18 @@ def read_safe(folder: Path) -> SequenceTagger:
     """Read a tagger that `write_safe` wrote, without running any code from the files.
 
     Raises:
-        FlairNasError: the files are damaged, of different taggers, of a newer format, or have sizes larger than the
-            weights.
+        FlairNasError: the files are damaged, belong to different taggers, have a newer format, or name sizes larger
+            than the weights.
     """
     path = folder / CONFIG
-    config = _read_config(folder)
+    try:
+        config = json.loads(read_file(path, _MAX_BYTES))
+    except OSError as error:
+        raise FlairNasError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise FlairNasError(f"{path}: is damaged, it is no JSON") from None
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise FlairNasError(f"{path}: is no tagger of flair-nas: expected a format {FORMAT}")
     if config.get("version") != VERSION:
         raise FlairNasError(f"{path}: version {brief(config.get('version'))} is not known here; update flair-nas")
     if config.pop("sha256", None) not in (None, hash_data(config)):  # former files have none
@@ -143,11 +149,8 @@ def read_safe(folder: Path) -> SequenceTagger:
         _check_settings(state)
         _check_embeddings(embeddings)
         weights = load_file(folder / WEIGHTS)
-        state |= {
-            "embeddings": embeddings,
-            "state_dict": weights,
-            SAVED_KEY: {"bidirectional": settings["bidirectional"]},
-        }
+        state |= {"embeddings": embeddings, "state_dict": weights}
+        state[SAVED_KEY] = {"bidirectional": settings["bidirectional"]}
         sizes = f"hidden_size {settings['hidden_size']}, rnn_layers {settings['rnn_layers']} and others"
         with no_flair_remarks(*OF_ALL_WORDS), SizeLimit(weights, sizes):
             return SequenceTagger.load(state)
@@ -162,7 +165,7 @@ def read_safe(folder: Path) -> SequenceTagger:
 
 
 class SizeLimit(TorchFunctionMode):
-    """A limit on the tensors that are made while a tagger is built, by the weights that it will have."""
+    """A limit on the tensors that building a tagger may make, set by the weights in its file."""
 
     def __init__(self, weights: Mapping[str, Tensor], sizes: str) -> None:
         super().__init__()
@@ -171,7 +174,7 @@ class SizeLimit(TorchFunctionMode):
         self.numbers, self.tensors = 4 * self.held + 10**8, 2 * len(weights) + 1000
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count the numbers and tensors that a function is about to make, and refuse too many."""
+        """Count the numbers and tensors that a function will make, and refuse too many."""
         kwargs = kwargs or {}
         if function in _MAKERS:
             self.numbers -= function(*args, **{**kwargs, "device": "meta"}).numel()
@@ -181,24 +184,10 @@ class SizeLimit(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    try:
-        config = json.loads(read_file(path, _MAX_BYTES))
-    except OSError as error:
-        raise FlairNasError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
-        raise FlairNasError(f"{path}: is damaged, it is no JSON") from None
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise FlairNasError(f"{path}: is no tagger of flair-nas: expected a format {FORMAT}")
-    return config
-
-
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that Flair or `build_rnn` would take for more than data."""
+    """Refuse settings that are more than data to Flair or `build_rnn`."""
     _check_types({name: settings[name] for name in _SETTINGS if name in settings}, _SETTINGS, "a tagger")
-    if not is_self_contained(rnn_type := settings["rnn_type"]):
-        raise NotDataError(f"rnn_type {brief(rnn_type)} is a name or an address; expected the layer itself")
+    check_self_contained(settings["rnn_type"], "rnn_type")
 
 
 def _check_embeddings(embeddings: object) -> None:
@@ -221,14 +210,14 @@ def _check_embeddings(embeddings: object) -> None:
         check_self_contained(parameters["model_params"]["recurrent_type"])
 
 
-def check_self_contained(recurrent_type: str) -> None:
-    """Refuse a character model's `recurrent_type` that would have a file or an address opened."""
-    if not is_self_contained(recurrent_type) and not is_self_contained(recurrent_type.upper()):
-        raise NotDataError(f"recurrent_type {brief(recurrent_type)} is a name or an address; expected the layer itself")
+def check_self_contained(layer: str, setting: str = "recurrent_type") -> None:
+    """Refuse a layer spec that opens a file or an address."""
+    if not is_self_contained(layer):
+        raise NotDataError(f"{setting} {brief(layer)} is a name or an address; expected the layer itself")
 
 
 def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], owner: str) -> None:
-    """Refuse values that are unknown, missing or not of these types."""
+    """Refuse values that are unknown, missing or of a wrong type."""
     if unknown := values.keys() - types.keys():
         raise NotDataError(f"{owner}.{min(unknown)} is not known here")
     for name, expected in types.items():
@@ -242,7 +231,7 @@ def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], owner: str
 
 
 def _to_data(value: object, name: str) -> Any:
-    """Return a value as JSON data, in which a dictionary of Flair's is an object ``__dictionary__``."""
+    """Return a value as JSON data. A dictionary of Flair's becomes an object ``__dictionary__``."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Dictionary):
@@ -261,7 +250,7 @@ def _to_data(value: object, name: str) -> Any:
 
 
 def _from_data(value: Any) -> Any:
-    """Return the value for which `_to_data` returned this JSON data."""
+    """Return the value that `_to_data` turned into this JSON data."""
     if isinstance(value, list):
         return [_from_data(item) for item in value]
     if not isinstance(value, dict):

@@ -30,7 +30,8 @@ from flair_nas.library.layer_spec import advised_learning_rate, parse_layer_spec
 from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import check_precision
-from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.epoch_record import describe_cost
+from flair_nas.runs.memory import check_fits
 from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings.fields import check_config
 from flair_nas.settings.resolve import read_run_settings
@@ -40,7 +41,7 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, load_corpus_of, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import keep_frozen
-from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
+from flair_nas.tagging.epochs import EpochPlugin
 from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger
 from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 from flair_nas.tagging.prediction import load_tagger
@@ -67,20 +68,20 @@ def train_taggers(
 
     Args:
         config: the settings.
-        out: a folder that is new or empty, or that of an unfinished call with the same settings. Training then goes on
-            from the last checkpoint, with the same result as if it had never stopped. `epochs` and `seeds` may grow;
-            seeds and epochs that are done are kept if fewer are asked for.
+        out: a folder that is new or empty, or that of an unfinished call with the same settings. Training resumes from
+            the last checkpoint, with the same result as if it had never stopped. `epochs` and `seeds` may grow. If
+            fewer are asked for, those that are done stay.
         corpus: the result of `load_corpus` for these settings, if it is loaded already.
-        parts: labelled parts of the corpus, dev and test, on which the best model is evaluated at the end.
+        parts: labelled parts of the corpus, dev and test, that the best model is evaluated on at the end.
         progress: draw progress bars on standard error. Default: only if that is a terminal.
-        verbose: let Flair log what its trainer does.
-        as_data: also write the best model as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
+        verbose: show the log of Flair's trainer.
+        as_data: also write the best model as ``model.safetensors`` and ``config.json``, if its embeddings allow it.
 
     Returns:
         The content of ``metrics.json``: F1 on dev and test in percent, per seed and as mean and standard deviation, or
-        accuracy for labels of tokens (``measure`` says which). The metric on dev picks the best epoch, the loss on dev
-        decides among equal ones. Also parameters, seconds per epoch, and the peak memory of the process so far.
-        ``model_seed`` is the seed best on dev, whose model is ``model.pt``.
+        accuracy for labels of tokens (``measure`` names the metric). The metric on dev picks the best epoch; the loss
+        on dev breaks ties. Also parameters, seconds per epoch, and the peak memory of the process so far.
+        ``model_seed`` is the seed best on dev, and ``model.pt`` is its model.
 
     Raises:
         FlairNasError: settings, corpus, embeddings or folder cannot be used, or a loss or gradient is NaN.
@@ -120,7 +121,7 @@ def train_taggers(
 
 
 def _with_learning_rate(config: TaggerConfig, out: Path) -> TaggerConfig:
-    """Return the settings with a learning rate: their own, that of the run in the folder, or that of the layer."""
+    """Return the settings with their own learning rate, or that of the run in the folder, or the layer's."""
     if config.learning_rate is not None:
         return config
     with contextlib.suppress(FlairNasError):  # `open_run` says what is wrong with the folder
@@ -132,7 +133,7 @@ def _with_learning_rate(config: TaggerConfig, out: Path) -> TaggerConfig:
 
 
 def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
-    """Train the seeds that are not done, place the best model, and return the metrics."""
+    """Train the unfinished seeds, copy the best model, and return the metrics."""
     run.config = config = _extend_settings(run)
     check_labelled(corpus)
     describe_corpus(corpus)
@@ -158,38 +159,34 @@ def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[
 
 
 def _extend_settings(run: Run[TaggerConfig]) -> TaggerConfig:
-    """Return the settings with the seeds and epochs that the folder has besides: a run is extended, never cut."""
+    """Merge in the folder's seeds and epochs, so that a run only grows."""
     config: TaggerConfig = run.config
     written = run.folder / "config.yaml"
     if not written.exists():
         return config
     before = read_run_settings(written, TaggerConfig)
     is_longer = set(before.seeds) <= set(config.seeds)
-    seeds = list(dict.fromkeys(config.seeds if is_longer else [*before.seeds, *config.seeds]))
-    parts = {seed: run.part(f"seed-{seed}") for seed in seeds}
-    trained = [seed for seed, part in parts.items() if (part.folder / "metrics.json").exists()]
-    seeds = [seed for seed in seeds if seed in trained or seed in config.seeds]
-    figures = [parts[seed].figures("learning_rate_exhausted") for seed in seeds]
+    parts = {seed: run.part(f"seed-{seed}") for seed in (config.seeds if is_longer else [*before.seeds, *config.seeds])}
+    seeds = [seed for seed in parts if seed in config.seeds or (parts[seed].folder / "metrics.json").exists()]
+    figures = [parts[seed].figures("epochs", "learning_rate_exhausted") for seed in seeds]
     is_finished = all(row and (row["learning_rate_exhausted"] or row["epochs"] >= before.epochs) for row in figures)
-    min_epochs = before.epochs if is_finished else 0
-    epochs = max([config.epochs, min_epochs, *(row["epochs"] for row in figures if row)])
+    epochs = max([config.epochs, before.epochs if is_finished else 0, *(row["epochs"] for row in figures if row)])
     return dataclasses.replace(config, seeds=seeds, epochs=epochs)
 
 
 def _warn_of_length(config: TaggerConfig, corpus: Corpus[Sentence]) -> None:
-    """Warn of a sentence for which Flair's CRF takes gigabytes: it scores as many words for all of its batch."""
+    """Warn of a sentence so long that Flair's CRF takes gigabytes. It pads the whole batch to that length."""
     longest = max(len(sentence) for sentence in sentences_of(_training_part(config, corpus)))
     if config.crf and longest * config.batch_size > _LONG_FOR_CRF:
         log.warning(
-            "train has a sentence of %d tokens: Flair's CRF keeps scores of as many tokens for all sentences of its "
-            "batch, gigabytes where there are many tags; part the sentence (an empty line ends it), or use "
-            "--batch-size 1 or --no-crf",
+            "train has a sentence of %d tokens, and Flair's CRF pads its batch to that length, which can take "
+            "gigabytes; part the sentence (an empty line ends it), or use --batch-size 1 or --no-crf",
             longest,
         )
 
 
 def rnn_type(config: TaggerConfig) -> str:
-    """Return Flair's `rnn_type` for `rnn` and `init_range`; Flair's own types are in capitals."""
+    """Return Flair's `rnn_type` for `rnn` and `init_range`. Flair's own types are in capitals."""
     if config.rnn.upper() in LAYER_NAMES:
         return config.rnn.upper()
     numbers = parse_layer_spec(config.rnn)[1]
@@ -199,7 +196,7 @@ def rnn_type(config: TaggerConfig) -> str:
 
 
 def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
-    """Return an untrained tagger, with weights from torch's random state, and labels from the training part."""
+    """Return an untrained tagger with random weights and the labels of the training part."""
     with no_flair_bars():
         learned = Corpus(train=_training_part(config, corpus.corpus), sample_missing_splits=False)
         dictionary = learned.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
@@ -221,11 +218,10 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
 
 
 def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the metrics of all seeds, with mean and sample standard deviation (null for one seed)."""
+    """Return the metrics of all seeds, with mean and sample standard deviation (None for one seed)."""
     summary: dict[str, Any] = {}
     for name in ("dev_f1", "test_f1", "seconds_per_epoch", "cpu_seconds_per_epoch", "epochs"):
-        values = [result[name] for result in results if result[name] is not None]
-        if values:
+        if values := [result[name] for result in results if result[name] is not None]:
             deviation = statistics.stdev(values) if len(values) > 1 else None
             summary[name] = {"mean": statistics.mean(values), "sd": deviation}
     shared = {name: results[0][name] for name in ("measure", "parameters", "rnn_parameters")}
@@ -239,18 +235,16 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 def _read_result(
     run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Return the result of a seed that is done, or None if it is not, or if more epochs or parts are asked for."""
+    """Return the result of a seed, or None if epochs or parts are missing."""
     result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted", "scored")
-    if result is None or result["seed"] != seed:  # the checkpoint restores damaged figures
-        return None
-    if not set(parts) <= set(result["scored"]):
-        return None
-    check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
+    if result is None or result["seed"] != seed or not set(parts) <= set(result["scored"]):
+        return None  # the checkpoint restores damaged figures
+    run.check_same({"corpus": result["corpus_sha256"]}, {"corpus": corpus.sha256})
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
 
 
 def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
-    """Copy the model of the best seed to the run's folder, or from there if the seed's own is lost."""
+    """Copy the model of the best seed to the run's folder; if it is lost, copy it back from there."""
     own, placed = best.folder / "model.pt", run.folder / "model.pt"
     if is_whole(own):
         place_model(own, run.folder)
@@ -275,7 +269,7 @@ def place_model(model: Path, folder: Path) -> None:
 
 
 def write_as_data(folder: Path) -> None:
-    """Write a folder's ``model.pt`` also as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
+    """Write a folder's ``model.pt`` as ``model.safetensors`` and ``config.json``, if its embeddings allow it.
 
     Raises:
         FlairNasError: `load_tagger` cannot read it.
@@ -288,12 +282,11 @@ def write_as_data(folder: Path) -> None:
 
 
 def _is_placed(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> bool:
-    """Return True if the run's metrics say that its model is a copy of this seed's present model."""
+    """Return True if the run's metrics say that its model is a copy of this seed's model."""
     try:
-        before = read_figures(run.folder / "metrics.json")
-        (placed,) = (result for result in before["seeds"] if result["seed"] == before["model_seed"])
-        return bool(placed == best.figures())
-    except (OSError, ValueError, KeyError, TypeError):
+        before, figures = read_figures(run.folder / "metrics.json"), best.figures("seed")
+        return bool(figures and figures in before["seeds"] and figures["seed"] == before["model_seed"])
+    except (OSError, ValueError):
         return False
 
 
@@ -329,12 +322,7 @@ def _train_seed(
         "best_epoch": plugin.best_epoch,
         "epochs": plugin.epoch,
         "learning_rate_exhausted": plugin.exhausted,
-        # the median, because the first epoch also computes the embeddings that are then stored
-        "seconds_per_epoch": statistics.median(line["seconds"] for line in run.history),
-        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in run.history),
-        "parameters": sum(p.numel() for p in tagger.parameters() if p.requires_grad),
-        "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
-        "peak_memory_mb": peak_memory_mb(),
+        **describe_cost(tagger, tagger.rnn, run.history),
         "corpus_sha256": corpus.sha256,
         "scored": list(parts),
         "reports": {part: score.report for part, score in scores.items()},
@@ -348,7 +336,10 @@ def _training_part(config: TaggerConfig, corpus: Corpus[Sentence]) -> Dataset[Se
 
 
 def _run_trainer(plugin: EpochPlugin, start: int) -> None:
-    """Run Flair's trainer; the plugin evaluates, anneals and saves, as Flair's own state cannot be resumed exactly."""
+    """Run Flair's trainer with a plugin that evaluates, anneals and saves.
+
+    Flair's own state cannot be resumed exactly.
+    """
     config = plugin.config
     train_only = Corpus(train=_training_part(config, plugin.tagging_corpus.corpus), sample_missing_splits=False)
     with contextlib.ExitStack() as stack:

@@ -18,7 +18,7 @@ _OF_TRAINING = ("anneal_factor", "patience", "min_learning_rate", "clip")
 
 
 def flair_script(config: TaggerConfig) -> list[str]:
-    """Return the lines of a script that trains a tagger with Flair's own classes and no settings at their defaults."""
+    """Return the lines of a script that trains a tagger with Flair's own classes. It leaves out default settings."""
     places = {k: v for k, v in changed(config, *get_kinds(CorpusSettings)).items() if v and k != "corpus"}
     if "columns" in places:
         places["columns"] = parse_columns(config.columns or "")

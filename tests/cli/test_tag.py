@@ -411,7 +411,7 @@ def test_predict_refuses_what_it_cannot_use(
     (lm / "config.yaml").write_text("text: demo\nrnn: lstm\nhidden_size: 4\n")
     torch.save({"format": "another"}, lm / "model.pt")
     (search / "checkpoint.pt").write_bytes(b"")
-    (begun / "config.yaml").write_text("rnn: lstm\n")
+    (begun / "config.yaml").write_text("corpus: demo\n")
     (search / "config.yaml").write_text("strategy: darts\n")
     for arguments, expected in (
         (["--model", model, "--text", file, "good"], "not both"),
@@ -422,7 +422,7 @@ def test_predict_refuses_what_it_cannot_use(
         (["--model", bare, "good"], "no model.pt in this folder; is its training finished?"),
         (["--model", begun, "good"], f"not finished; flair-nas tag train --resume {begun} goes on"),
         (["--model", lm, "good"], "lm: this is no tagger; its folder is a run of flair-nas lm train"),
-        (["--model", search, "good"], "no model.pt in this folder; it is a run of another command than flair-nas tag"),
+        (["--model", search, "good"], "no model.pt in this folder; its folder is a run of flair-nas search"),
     ):
         assert expected in refused(capsys, "tag", "predict", *arguments)
     type_in(monkeypatch, b"good\n\nna\xefve\n")

@@ -93,7 +93,7 @@ def test_what_publishing_refuses(tmp_path: Path, capsys: CAPTURE) -> None:
     assert main(["genotypes", "publish", "darts-v2", "--repository", "team/cell", *out]) == 2
     assert "holds other files (mine.json); name a new folder" in capsys.readouterr().err
     assert main(["tag", "publish", "--model", str(tmp_path), "--repository", "team/ner", *out]) == 2
-    assert "no config.yaml in it; only a run of flair-nas tag train can be published" in capsys.readouterr().err
+    assert "config.yaml: cannot read this file of settings" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"mine.json"}
 
 

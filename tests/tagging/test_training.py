@@ -442,7 +442,7 @@ def test_embeddings_whose_file_was_replaced_are_refused(corpus: str, tmp_path: P
     config = settings(corpus, embeddings=["one-hot", f"flair:{tmp_path / 'lm.pt'}"], epochs=1)
     train_taggers(config, tmp_path / "run", progress=False)
     write_character_model(tmp_path / "lm.pt", seed=1, hidden_size=6 if change == "other weights" else 7)
-    with pytest.raises(FlairNasError, match=r"seed-1/.*: embeddings .*lm\.pt are others than when this run began"):
+    with pytest.raises(FlairNasError, match=r"seed-1: the file of .*lm\.pt is another one than when this run began"):
         train_taggers(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)
 
 
@@ -678,7 +678,7 @@ def test_a_genotype_file_that_changed_is_not_resumed_with(corpus: str, tmp_path:
     config = settings(corpus, rnn=str(file), epochs=1)
     train_taggers(config, tmp_path / "run", progress=False)
     load_genotype(other).save(file)
-    with pytest.raises(FlairNasError, match="stood for another architecture"):
+    with pytest.raises(FlairNasError, match="the layer is another one than when this run began"):
         train_taggers(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)
 
 
@@ -704,7 +704,7 @@ def test_a_corpus_that_changed_is_not_gone_on_with(corpus: str, tmp_path: Path, 
         (tmp_path / "run" / "seed-1" / "metrics.json").unlink()
     file = folder / "train.txt"
     file.write_text(file.read_text(encoding="utf-8").replace("-LOC", "-CUTLERY"), encoding="utf-8")
-    with pytest.raises(FlairNasError, match="the corpus corpus has changed since this run began"):
+    with pytest.raises(FlairNasError, match="the corpus is another one than when this run began"):
         train_taggers(dataclasses.replace(config, epochs=epochs), tmp_path / "run", progress=False)
 
 
@@ -827,7 +827,7 @@ def test_what_belongs_to_another_seed_is_not_taken(two_seeds: Path, corpus: str,
         held = first.read_bytes()
         first.write_bytes(second.read_bytes())
         second.write_bytes(held)
-    with pytest.raises(FlairNasError, match=r"seed-1/checkpoint\.pt: this checkpoint is of seed 2, not 1"):
+    with pytest.raises(FlairNasError, match=r"seed-1: the seed is another one than when this run began"):
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
 
 

@@ -197,19 +197,19 @@ def _fingerprint(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentenc
         # Flair's parameters lack some options, such as `with_whitespace`
         options = {name: value for name, value in vars(member).items() if isinstance(value, (bool, int, float))}
         parameters = {**member.to_params(), "name": type(member).__name__}  # the member's own name may be a path
-        digest.update(repr(_describe([options, parameters, member.state_dict()])).encode())
+        digest.update(repr(describe_state([options, parameters, member.state_dict()])).encode())
     return digest.hexdigest()[:32]
 
 
-def _describe(value: object) -> object:
+def describe_state(value: object) -> object:
     """Return plain data whose repr is different for different values."""
     if isinstance(value, Tensor):
         numbers = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
         return [value.dtype, value.shape, hashlib.sha256(numbers).hexdigest()]
     if isinstance(value, Mapping):
-        return [_describe(item) for item in value.items()]
+        return [describe_state(item) for item in value.items()]
     if isinstance(value, (list, tuple)):
-        return [_describe(part) for part in value]
+        return [describe_state(part) for part in value]
     if hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module)):
-        return [type(value).__name__, _describe(vars(value))]
+        return [type(value).__name__, describe_state(vars(value))]
     return value

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 class LayerText(str):
     """A model's `recurrent_type`: a result of `describe_rnn`.
 
-    Saved models refer to this class, so that loading them imports flair_nas.
+    Saved models refer to this class, so loading one imports flair_nas.
     """
 
 
 def register(module: ModuleType) -> None:
-    """Wrap what builds the layer of Flair's `LanguageModel`.
+    """Wrap the function that builds the layer of Flair's `LanguageModel`.
 
     Args:
         module: `flair.models.language_model`.
@@ -54,9 +54,8 @@ def register(module: ModuleType) -> None:
     ) -> tuple[nn.Module, int]:
         name = layer_type.lower() if isinstance(layer_type, str) else ""
         if name in rnn_layers:
-            built: tuple[nn.Module, int] = flair_builder(
-                layer_type, initial_size, hidden_size, nlayers, dropout, **options
-            )
+            sizes = (initial_size, hidden_size, nlayers, dropout)
+            built: tuple[nn.Module, int] = flair_builder(layer_type, *sizes, **options)
             return built
         between = dropout if nlayers > 1 else 0.0
         settings: dict[str, Any] = {"batch_first": False, "names": TEXT_LAYERS, "setting": "recurrent_type"}
@@ -88,12 +87,12 @@ def _wrap_model(model: Any) -> None:
 
 
 def _name_of(model: LanguageModel, layer: str) -> str:
-    """Return the name that Flair gives embeddings of a model that is no file, which always says LSTM."""
+    """Return Flair's name for embeddings of a model without a file. Flair always names the layer LSTM."""
     return f"Task-{layer}-{model.hidden_size}-{model.nlayers}-{model.is_forward_lm}"
 
 
 def register_embeddings(module: ModuleType) -> None:
-    """Wrap what loads, names and saves `FlairEmbeddings`. They take the safetensors file of a model, too.
+    """Wrap the methods that load, name and save `FlairEmbeddings`. They then take safetensors files, too.
 
     Args:
         module: `flair.embeddings.token`.

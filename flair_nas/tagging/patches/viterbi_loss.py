@@ -25,10 +25,9 @@ _MAX_SPREAD = 60.0  # of the other transitions: within it, no product of exponen
 def use_fast_crf(tagger: SequenceTagger) -> SequenceTagger:
     """Make a tagger's CRF loss fast, and return the tagger.
 
-    The loss is that of Flair up to rounding. Its work grows with the length of sentences; that of Flair's grows with
-    the square. Taggers with a searched layer that were built by `rnn_type` or loaded have it already, and so has every
-    tagger that flair-nas trains itself. Call it before training for a tagger with another layer, or with a layer passed
-    as `rnn`. A tagger without a CRF stays as it is.
+    The loss is Flair's up to rounding. Its work grows with the length of sentences, that of Flair's with the square.
+    Taggers that flair-nas trains have it already, and so have taggers with a searched layer given by `rnn_type`. Call
+    it before training for another layer, or for a layer passed as `rnn`. A tagger without a CRF stays as it is.
 
     Args:
         tagger: the tagger, which is changed in place.
@@ -50,7 +49,7 @@ def use_fast_crf(tagger: SequenceTagger) -> SequenceTagger:
 
 
 class FastCRF(CRF):
-    """Flair's CRF, whose scores also hold the emissions from which they were computed."""
+    """Flair's CRF. Its scores also hold their emissions."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Return Flair's scores [B, T, tag, previous tag] of emissions [B, T, tags]."""
@@ -65,8 +64,8 @@ class FastViterbiLoss(ViterbiLoss):
     def forward(self, features_tuple: tuple[Tensor, Tensor, Tensor], targets: Tensor) -> Tensor:
         """Return the negative log-likelihood of the gold tags, summed over sentences.
 
-        Flair's own code computes it if a transition is forbidden that Flair allows, if scores are of half precision or
-        not those of `FastCRF`, or if sentences are not sorted by length.
+        Flair's own code computes it in unusual cases: other forbidden transitions than Flair's, scores in half
+        precision or not from `FastCRF`, or sentences that are not sorted by length.
 
         Args:
             features_tuple: scores of `FastCRF` [B, T, tag, previous tag], lengths [B] and transitions [tags, tags].
@@ -89,8 +88,8 @@ class FastViterbiLoss(ViterbiLoss):
 def log_partition(emissions: Tensor, transitions: Tensor, lengths: Tensor, start: int, stop: int) -> Tensor:
     """Return the log of the sum of exp(score) over all tag sequences, summed over sentences.
 
-    No word takes the tags `start` and `stop`. Flair also counts such sequences, which matters only where a word
-    scores thousands more for them. Lengths [B] are in falling order, and `are_usual` holds for the transitions.
+    No word takes the tags `start` and `stop`. Flair also counts such sequences, but their scores are negligible.
+    Lengths [B] are in falling order, and `are_usual` holds for the transitions.
     """
     # else the best tag could be one from which no other can be reached
     no_word = torch.tensor([start, stop], device=emissions.device)
@@ -117,12 +116,12 @@ def log_partition(emissions: Tensor, transitions: Tensor, lengths: Tensor, start
 
 
 def _exact_product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Return the product [B, tags] where PyTorch's own would use TF32 or bfloat16, which are too coarse."""
+    """Return the product [B, tags] without TF32 and bfloat16, which are too coarse."""
     return (rows.unsqueeze(2) * matrix).sum(1)
 
 
 def are_usual(transitions: Tensor, start: int, stop: int) -> bool:
-    """Return True if transitions [tag, previous tag] to `start` and from `stop` are forbidden, and no others are."""
+    """Return True if only transitions [tag, previous tag] to `start` and from `stop` are forbidden."""
     scores = transitions.detach()
     is_forbidden = torch.zeros_like(scores, dtype=torch.bool)
     is_forbidden[start], is_forbidden[:, stop] = True, True
@@ -133,7 +132,7 @@ def are_usual(transitions: Tensor, start: int, stop: int) -> bool:
 
 
 def path_score(emissions: Tensor, transitions: Tensor, lengths: Tensor, tags: Tensor, start: int, stop: int) -> Tensor:
-    """Return the score of one tag sequence per sentence, of the tags of all words in a row, summed over sentences."""
+    """Return the sum of the scores of one tag sequence per sentence. `tags` holds those of all words in a row."""
     batch, longest, _ = emissions.shape
     place = torch.arange(longest + 1, device=emissions.device)
     sizes = lengths.to(emissions.device).unsqueeze(1)  # [B, 1]
