@@ -126,7 +126,7 @@ def small_presets() -> list[str]:
     return [
         name
         for name, preset in presets.items()
-        if preset["about"]["scale"] == "small" and preset.get("objective", "text") == "text"
+        if preset["about"].get("scale") == "small" and preset.get("objective", "text") == "text"
     ]
 
 

@@ -27,10 +27,12 @@ from flair_nas.library.downloads import PREFIX
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.runs.signals import exit_on_signal
+from flair_nas.settings.fields import get_kinds
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import check_model, explain_not_utf8, typed, user_path
 from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
+from flair_nas.tagging.data.column_rows import ColumnFormat
 from flair_nas.tagging.data.names import NAMES, check_corpus
 
 if TYPE_CHECKING:
@@ -225,7 +227,7 @@ def _read_sentences(
     from flair_nas.tagging.data.column_files import parse_columns, read_column_file
     from flair_nas.tagging.data.corpora import load_corpus_of
 
-    names = ("columns", "delimiter", "comment")
+    names = ("columns", *get_kinds(ColumnFormat))
     flags = {name: value for name in names if (value := vars(arguments).get(name))}
     from_run = {name: settings.get(name) for name in names} if arguments.corpus not in NAMES and settings else {}
     source = {"corpus": arguments.corpus or "demo", "label_type": label_type, "data_root": arguments.data_root}

@@ -1,1 +1,1 @@
-"""Pictures: cells, the progress of searches, and comparisons of layers."""
+"""Curves of histories, and charts of searches and layers."""

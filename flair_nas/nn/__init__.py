@@ -1,1 +1,1 @@
-"""Recurrent layers: operations, cells, gates, and `SearchedRNN`."""
+"""Recurrent layers: cells, gates, the table of layer types, and `SearchedRNN`."""

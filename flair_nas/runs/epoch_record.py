@@ -1,4 +1,4 @@
-"""Record of an epoch: a line of ``history.jsonl``. Every training and search has the same names."""
+"""Record of an epoch: a line of ``history.jsonl``. What every training and search has, has the same names."""
 
 from __future__ import annotations
 

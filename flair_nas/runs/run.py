@@ -150,7 +150,7 @@ class Run(Generic[Config]):
             figures = read_figures(self.folder / "metrics.json")
             is_present = figures["epochs"] == self._count_epochs(figures["epochs"])
             return figures if is_present and figures.keys() >= {*names} else None
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError):
             return None
 
     def is_finished(self, epochs: int | None, early: bool = False) -> bool:

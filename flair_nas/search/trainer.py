@@ -30,9 +30,10 @@ from flair_nas.search.continual import find_stage
 from flair_nas.search.health import explain_failure, explain_tasks, find_unlearned
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
-from flair_nas.settings.fields import changed, check_config
+from flair_nas.settings.fields import changed, check_config, get_kinds
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
+from flair_nas.tagging.data.column_rows import ColumnFormat
 from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
@@ -135,7 +136,7 @@ def _open(
 ) -> contextlib.AbstractContextManager[Run[SearchSettings]]:
     """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
     may_change = [*PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
-    may_change += ["delimiter", "comment"]  # of a corpus, whose digest is in the checkpoint
+    may_change += get_kinds(ColumnFormat)  # of a corpus, whose digest is in the checkpoint
     may_change += ["epochs"] if config.is_extendable else []
     may_change += ["tasks"]  # they may have moved; the fingerprint of their data has the rest
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning

@@ -15,6 +15,7 @@ from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.settings.fields import COUNT, find_problems, get_kinds, raise_problems, setting, takes_flair_names
 from flair_nas.settings.resolve import load_preset
 from flair_nas.tagging.config import TaggerConfig, all_different
+from flair_nas.tagging.data.column_rows import ColumnFormat
 
 SEARCHES: dict[str, dict[str, Any]] = {
     "i-darts": {"relaxation": "i-darts"},
@@ -43,7 +44,7 @@ class SelectSettings(PoolSettings):
         *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "fresh_seeds"),
         *("nodes", "at_most_seconds"),
         *("workers", "device"),
-        *("data_root", "text", "delimiter", "comment"),  # place and format of the data; the ledger has a fingerprint
+        *("data_root", "text", *get_kinds(ColumnFormat)),  # place and format of the data; the ledger has a fingerprint
     )
 
     rnn: str = setting("lstm", "the baseline, which always comes to the end")

@@ -11,6 +11,7 @@ from flair_nas.settings.fields import (
     PROBABILITY,
     device_setting,
     find_problems,
+    get_kinds,
     raise_problems,
     setting,
     takes_flair_names,
@@ -58,7 +59,7 @@ class TaggerConfig(CorpusSettings):
         256
     """
 
-    may_change: ClassVar[tuple[str, ...]] = ("epochs", "seeds", "device", "data_root", "delimiter", "comment")
+    may_change: ClassVar[tuple[str, ...]] = ("epochs", "seeds", "device", "data_root", *get_kinds(ColumnFormat))
     """Settings that may change when a run resumes; the digest identifies the corpus."""
 
     rnn: str = setting("small-relu-tanh", describe_layers(LAYER_NAMES), flair="rnn_type")
