@@ -30,7 +30,7 @@ def test_the_tables_are_those_of_the_kept_figures() -> None:
 def test_cells_and_seeds_are_told_apart() -> None:
     of_cells, of_seeds = {"a": 60.0, "b": 58.0, "c": 59.0}, {1: 0.0, 2: -1.5}
     runs = [
-        {"name": name, "seed": seed, "valid_perplexity": of_cells[name] + of_seeds[seed]}
+        {"name": name, "seed": seed, "dev_perplexity": of_cells[name] + of_seeds[seed]}
         for name, seed in (("a", 1), ("a", 2), ("b", 2), ("c", 1), ("c", 2))
     ]
     fit = found_cells.fitted([*runs, {"name": "d", "seed": 1, "error": "not finite"}])

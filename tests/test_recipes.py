@@ -138,7 +138,7 @@ def test_retraining_is_that_of_the_plain_loop(
     expected = retrain(begun["start"], genotype, columns, of_valid, lengths, dropouts, config)
     run = begun["run"]
     assert_near(weights_of(run.model), expected.weights, begun["start"])
-    assert expected.means is not None and run.mean_weights.steps == 10
-    means = dict(zip((name for name, _ in run.model.named_parameters()), run.mean_weights.means, strict=True))
+    assert expected.means is not None and int(run.average.n_averaged) == 10
+    means = dict(run.average.module.named_parameters())
     assert_near(means, expected.means, begun["start"])
     assert losses == pytest.approx(expected.valid_losses, rel=1e-9)

@@ -102,7 +102,7 @@ def _column_figures(table: Table, ledger: Results, column: Column) -> tuple[str,
 
 
 def make_panels(table: Table, ledger: Results) -> dict[str, dict[str, list[float]]]:
-    """Return the metrics of a table by column and row, as `flair_nas.drawing.charts.draw_comparison` takes them."""
+    """Return the metrics of a table by column and row, as `draw_comparison` takes them."""
     columns = [_column_figures(table, ledger, column) for column in table.columns]
     return {title: {row.name: values for row, values in zip(table.rows, figures)} for title, figures in columns}
 

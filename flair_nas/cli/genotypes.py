@@ -22,7 +22,7 @@ from flair_nas.library.card import publish_genotype, words_of
 from flair_nas.library.downloads import download
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.library.named import bundled_names, is_address, load_genotype
-from flair_nas.storage.files import copy_whole, whole_file
+from flair_nas.storage.files import copy_whole, whole_file, write_text
 from flair_nas.storage.paths import typed, user_path
 
 EXAMPLES = """examples:
@@ -92,7 +92,7 @@ def add_parser(verbs: Any) -> None:
 
 def _load(text: str) -> Genotype:
     """Return the genotype of a source. Options may follow it, as in a layer spec."""
-    return parse_layer_spec(text)[0] if re.search(r",\s*\w+=", text) else load_genotype(text)
+    return parse_layer_spec(text, ())[0] if re.search(r",\s*\w+=", text) else load_genotype(text)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -251,7 +251,7 @@ def draw_at_random(arguments: argparse.Namespace) -> int:
         raise FlairNasError(str(error)) from None
     print(genotype.one_line())
     if arguments.out:
-        genotype.save(_genotype_file(arguments.out))
+        write_text(_genotype_file(arguments.out), genotype.to_json())
     return 0
 
 

@@ -310,6 +310,8 @@ class Genotype:
         try:
             temporary.write_text(self.to_json(), encoding="utf-8")
             os.replace(temporary, path)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -65,7 +65,7 @@ def write_genotype(genotype: Genotype, out: Path) -> Genotype:
     from flair_nas.genotype.picture import to_svg
 
     genotype = dataclasses.replace(genotype, origin=without_folders(genotype.origin))
-    genotype.save(out / FILE)
+    write_text(out / FILE, genotype.to_json())
     write_text(out / PICTURE, to_svg(genotype))
     return genotype
 

@@ -219,9 +219,10 @@ def _with_batch(state: Tensor | RecurrentState | None) -> Tensor | RecurrentStat
 
 
 def describe_layer(layer: nn.Module) -> str:
-    """Return a text that identifies a layer without its weights and without the provenance of its genotype."""
+    """Return a text that identifies a layer, without its weights, their first values and the genotype's provenance."""
     if not isinstance(layer, RecurrentLayer):
         return str(layer)
     config = layer.config()
     config.get("genotype", {}).pop("origin", None)
+    config.pop("init_range", None)
     return json.dumps(config)

@@ -43,7 +43,7 @@ class Traced:
         if name in _COMPOSED:
             return _COMPOSED[name](*arguments, **options)
         operator = _OPERATORS.get(name, name.capitalize())
-        if options or not onnx.defs.has(operator):
+        if options or operator in ("Sum", "Mean", "Max", "Min") or not onnx.defs.has(operator):
             raise FlairNasError(f"torch.{name} cannot be exported to ONNX; write the equation with other functions")
         return _add(operator, *arguments)
 

@@ -87,7 +87,8 @@ class EpochRecord:
 
     def to_line(self) -> Line:
         """Return the line of ``history.jsonl`` as JSON data."""
-        line = {"epoch": self.epoch, "train_loss": self.train_loss}
+        train = None if self.train_loss is None else _finite(self.train_loss)
+        line = {"epoch": self.epoch, "train_loss": train}
         line |= {"dev_loss": _finite(self.dev_loss), self.metric.key: _finite(self.value)}
         line |= {name: v for name in ("learning_rate", "genotype") if (v := getattr(self, name)) is not None}
         return {**line, **self.further, **asdict(self.clock), "peak_memory_mb": peak_memory_mb()}

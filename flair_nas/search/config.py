@@ -41,7 +41,7 @@ class SearchSettings(CommonSettings):
             FlairNasError: settings that cannot be used or contradict each other; it names all of them.
         """
         problems = find_problems(self)
-        if isinstance(self.strategy, StrategySettings):
+        if type(self.strategy) in strategy_settings().values():
             with contextlib.suppress(TypeError, ValueError, AttributeError):  # a wrong type contradicts nothing
                 problems += self.contradictions()
         raise_problems(problems)

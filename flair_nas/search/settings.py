@@ -16,7 +16,7 @@ def parse_genotype(text: str) -> Genotype:
     """Parse the genotype of a setting: a source for `load_genotype`, then options of the genotype after commas."""
     from flair_nas.library.layer_spec import parse_layer_spec
 
-    genotype, numbers = parse_layer_spec(text, name="genotype")
+    genotype, numbers = parse_layer_spec(text, (), name="genotype")
     if numbers:
         raise FlairNasError(f"{text}: {', '.join(numbers)} has no meaning here; the search has settings of its own")
     return genotype

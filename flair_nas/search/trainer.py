@@ -169,7 +169,7 @@ class _Search:
             log.warning("%s is finished, so nothing was searched%s", run.folder, hint)
         else:
             self._train()
-        genotype = self._kept_genotype() or self._write_genotype()
+        genotype = (self._kept_genotype() or self._write_genotype()) if finished else self._describe_genotype()
         if self.is_main and run.history:
             from flair_nas.drawing.charts import draw_progress
 

@@ -311,7 +311,7 @@ def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
     kinds = get_all_kinds(config_type)
     for name, classes in get_classes(config_type).items():
         chosen = values.get(name, kinds[name].default)
-        kinds |= get_kinds(classes[chosen]) if chosen in classes else {}
+        kinds |= get_kinds(classes[chosen]) if isinstance(chosen, str) and chosen in classes else {}
     return _name_problems(kinds, values)
 
 

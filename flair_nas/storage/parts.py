@@ -16,14 +16,19 @@ PART_NAMES = {
 """Words of file names, by part."""
 
 
+def parts_in(name: str) -> list[str]:
+    """Return the parts that have a word in the name of a file."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    return [part for part, names in PART_NAMES.items() if words & {*names}]
+
+
 def part_of(file: Path) -> str:
     """Return the part whose word is in a file's name, or an empty string.
 
     Raises:
         FlairNasError: the name has words of several parts.
     """
-    words = set(re.split(r"[^a-z]+", file.name.lower()))
-    parts = [part for part, names in PART_NAMES.items() if words & {*names}]
+    parts = parts_in(file.name)
     if len(parts) > 1:
         raise FlairNasError(f"{file}: the name could mean {' or '.join(parts)}; rename the file")
     return "".join(parts)

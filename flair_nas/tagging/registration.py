@@ -7,6 +7,7 @@ Four attributes of the class are wrapped. `RNN` builds a layer by the name `rnn_
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import re
@@ -59,7 +60,7 @@ def register(module: ModuleType) -> None:
     @functools.wraps(init)
     def make(self: SequenceTagger, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        if self.use_rnn and kwargs.get("rnn") is None:
+        if self.use_rnn and inspect.signature(init).bind(self, *args, **kwargs).arguments.get("rnn") is None:
             _complete(self)
 
     @functools.wraps(flair_builder)

@@ -98,7 +98,7 @@ def test_the_next_command_has_the_same_text_and_sizes(text: str, tmp_path: Path,
     for name in ("hidden_size", "batch_size", "bptt", "device"):
         assert kept[0][name] == kept[1][name]
     searched, trained = (torch.load(path / "checkpoint.pt", weights_only=True) for path in (run, tmp_path / "lm"))
-    assert searched["text"] == trained["fingerprint"]
+    assert searched["text"] == trained["fixed"]["text"]
 
 
 def test_quiet_prints_the_result_alone(text: str, tmp_path: Path, capsys: CAPTURE) -> None:

@@ -112,10 +112,11 @@ def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(monkeypatch: py
 
 SLOW_STOP = """
 import sys, time
+from types import SimpleNamespace
 from flair_nas.cli import command, main
 sys.argv = ["flair-nas"]
 
-def work(words):
+def work(arguments):
     try:
         print("ready", flush=True)
         time.sleep(100)
@@ -123,7 +124,8 @@ def work(words):
         print("stopping", flush=True)
         time.sleep(100)
 
-command._run = work
+parsed = SimpleNamespace(run=work), []
+command.build_parser = lambda: SimpleNamespace(parse_known_args=lambda words: parsed)
 sys.exit(main())
 """
 

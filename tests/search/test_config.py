@@ -82,3 +82,24 @@ def test_settings_and_interfaces_stay_small() -> None:
         *("step", "end_epoch", "genotype", "state_dict", "load_state_dict", "converged", "finish"),
     }
     assert len(methods(Objective)) <= 9
+
+
+class _Foreign(EvolutionSettings):
+    """Settings of a strategy that has no line in the registry."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"strategy": _Foreign(child_steps=[3])}, "strategy must be of GradientSettings or"),
+        ({"fixed": "lstm", "learn": "inter", "history": 1}, "unknown genotype 'lstm'"),
+    ],
+)
+def test_settings_of_unknown_classes_are_refused_in_plain_words(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(FlairNasError, match=message):
+        SearchConfig(text="demo", **settings).fixed_genotype()
+
+
+def test_a_strategy_that_is_a_list_is_refused() -> None:
+    with pytest.raises(FlairNasError, match="strategy must be"):
+        make_settings(SearchConfig, {"text": "demo", "strategy": ["evolution"]})

@@ -62,7 +62,7 @@ def test_the_best_layer_of_a_text(
     for scored in (winner, other):
         name = scored.candidate.name
         *chose, judge = [ledger["runs"][f"{name}-seed{seed}"] for seed in (1, 2, 3)]
-        assert all(len(run["dev"]) == 4 and not run["scored"] for run in chose) and judge["scored"]
+        assert all(len(run["dev"]) == 4 and "counts" not in run for run in chose) and "counts" in judge
         assert scored.figure == pytest.approx(judge["test"], rel=1e-5) and scored.interval[0] < scored.figure
     assert "lstm" in {scored.candidate.layer.name for scored in (winner, other)}
     assert found.answer.probability is not None and found.answer.probability >= 0.5

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 from flair_nas.errors import FlairNasError, brief, listed, shown
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.storage.files import hash_file
-from flair_nas.storage.parts import find_parts, part_of
+from flair_nas.storage.parts import find_parts, parts_in
 from flair_nas.storage.paths import explain_not_utf8, user_path
 from flair_nas.storage.resources import resource_path
 
@@ -125,7 +125,7 @@ def _folder_text(folder: Path) -> Text:
 
 def _text_name(file: Path) -> str:
     """Return the name of a text: the first word of its file's name that names no part, or else its folder's name."""
-    words = [word for word in file.name.split(".")[:-1] or [file.name] if word and not part_of(Path(word))]
+    words = [word for word in file.name.split(".")[:-1] or [file.name] if word and not parts_in(word)]
     return words[0] if words else file.resolve().parent.name or "text"
 
 

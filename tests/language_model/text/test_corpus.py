@@ -767,3 +767,9 @@ def test_unknown_characters_are_called_so(tmp_path: Path, caplog: pytest.LogCapt
     (tmp_path / "valid.txt").write_text("xy\n")
     load_text(tmp_path, unit="char")
     assert "100.0 % of the characters of valid" in caplog.text and "almost no blanks" not in caplog.text
+
+
+def test_a_single_file_may_have_words_of_several_parts_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "train_dev.txt").write_text("a b a\n" * 50, encoding="utf-8")
+    text = load_text(tmp_path / "train_dev.txt", valid_share=0.2, cache=tmp_path / "cache")
+    assert text.name == tmp_path.name

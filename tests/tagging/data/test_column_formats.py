@@ -27,6 +27,7 @@ from flair_nas.experiments import tagging_task
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives import tagging
 from flair_nas.select.config import SelectConfig
+from flair_nas.settings.fields import make_settings
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.column_files import read_column_file
 from flair_nas.tagging.data.column_rows import ColumnFormat
@@ -342,7 +343,7 @@ def test_the_settings_reach_every_reader(tmp_path: Path) -> None:
     select = SelectConfig(**named, embeddings=["char"])
     assert load_corpus_of(TaggerConfig(**named)).sha256 == expected
     assert tagging_task.read(select.one()).sha256 == expected
-    for search in (TaggingSearchConfig(**named), TaggingSearchConfig(**select.search("i-darts"))):
+    for search in (TaggingSearchConfig(**named), make_settings(TaggingSearchConfig, select.search("i-darts"))):
         assert tagging.read(search).sha256 == expected
     (line,) = [line for line in flair_script(TaggerConfig(**named)) if "load_corpus(" in line]
     assert line.endswith('delimiter="|", comment="%")')

@@ -245,7 +245,7 @@ def test_many_tags_are_still_tags(tmp_path):
 def test_not_utf8(tmp_path):
     folder = folder_of(tmp_path, train=SENTENCE)
     (folder / "train.txt").write_bytes(b"Ada B-PER\nM\xfcller I-PER\n")
-    assert "train.txt:2: not UTF-8 (byte 0xfc), and no other" in error_of(folder)
+    assert "train.txt:2: not UTF-8 (byte 0xfc), broken lines: 2" in error_of(folder)
 
 
 def test_a_single_label_for_every_token_is_refused(tmp_path):

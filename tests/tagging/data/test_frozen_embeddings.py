@@ -26,6 +26,7 @@ from flair_nas.experiments import tagging_task
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.trainer import search_genotype
 from flair_nas.select.config import SelectConfig
+from flair_nas.settings.fields import make_settings
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, load_corpus, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
@@ -288,9 +289,13 @@ def test_a_search_keeps_vectors_where_it_is_told_and_finds_the_same(
     files: dict[str, str], cache: Path, tmp_path: Path, storage: str | None, is_file: bool
 ) -> None:
     settings = search_settings(files, strategy="random-shared", samples=1, epochs=1)
-    found = search_genotype(TaggingSearchConfig(**settings, storage=storage), tmp_path / "run", progress=False)
+    found = search_genotype(
+        make_settings(TaggingSearchConfig, {**settings, "storage": storage}), tmp_path / "run", progress=False
+    )
     assert (cache / "embeddings").exists() == is_file and "storage" not in found.genotype.origin["settings"]
-    again = search_genotype(TaggingSearchConfig(**settings), tmp_path / "run", progress=False)  # it may change
+    again = search_genotype(
+        make_settings(TaggingSearchConfig, settings), tmp_path / "run", progress=False
+    )  # it may change
     assert again.genotype == found.genotype
 
 
