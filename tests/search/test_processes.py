@@ -334,8 +334,8 @@ def command(text: Path, out: Path, marker: Path) -> int:
     """The command in each process; the main process tells when it has begun to search."""
     finish = trainer._Display.epoch
 
-    def telling(self: Any, line: Any, epochs: int) -> None:
-        finish(self, line, epochs)
+    def telling(self: Any, line: Any) -> None:
+        finish(self, line)
         if os.environ["RANK"] == "0":
             marker.touch()
 
