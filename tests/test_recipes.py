@@ -123,9 +123,9 @@ def test_retraining_is_that_of_the_plain_loop(
 
     def validate(self: Any) -> Any:
         """On columns that the plain loop can read as well: the stream's last tokens do not fill a row."""
-        self.model.eval()
+        self.judged.eval()
         with torch.no_grad():
-            loss = self.model.loss(of_valid[:-1], of_valid[1:]).cross_entropy
+            loss = self.judged.loss(of_valid[:-1], of_valid[1:]).cross_entropy
         losses.append(float(loss))
         return StreamScore(float(loss), 0.0, of_valid[1:].numel())
 

@@ -430,7 +430,7 @@ def test_predict_refuses_what_it_cannot_use(
     assert "standard input:3: not UTF-8" in capsys.readouterr().err
     file.write_bytes("Müller\n".encode() + b"gr\xfc\xdf\xe9\n" + b"good\n")
     message = refused(capsys, "tag", "predict", "--model", model, "--text", file)
-    assert f"{file}:2: not UTF-8 (byte 0xfc), broken lines: 1" in message and "iconv -c" in message
+    assert f"{file}:2: not UTF-8 (byte 0xfc), broken lines: 2" in message and "iconv -c" in message
     type_in(monkeypatch, file.read_bytes())
     assert "iconv -c" in refused(capsys, "tag", "predict", "--model", model)  # LATIN1 would change the first line
 
