@@ -80,7 +80,7 @@ class Sampler:
         self._active = False
 
     def begin(self, training: bool) -> None:
-        """Begin a pass: in training with noise of its own."""
+        """Start a pass; in training, draw new noise."""
         self._noise.clear()
         self._active = training and self.temperature is not None
 

@@ -59,7 +59,7 @@ def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hash
 
 
 def _stacked_heads(pairs: PairPlan, nodes: list[tuple[Tensor, ...]]) -> dict[Hashable, Tensor]:
-    """Return, for each node that others read, the matrices of its heads, transposed, below one another."""
+    """Stack the transposed matrices of each node's heads, by tail, [k · W, H]."""
     stacked: dict[Hashable, Tensor] = {}
     for tail, heads in enumerate(pairs.by_tail):
         if heads:

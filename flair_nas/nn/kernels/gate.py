@@ -1,4 +1,4 @@
-"""Inter-cell gates by their plans: a state gate for a whole sequence at once, an input gate step by step."""
+"""Inter-cell gates, run from their plans."""
 
 from __future__ import annotations
 
