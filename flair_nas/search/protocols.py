@@ -137,7 +137,7 @@ class Description:
         return ""
 
     def end_seconds(self) -> float:
-        """Measure the seconds of work that the last step of an epoch does besides."""
+        """Return the seconds of end-of-epoch work done in the last step."""
         return 0.0
 
 
