@@ -92,11 +92,16 @@ def list_drifts(history: Sequence[Line]) -> list[Curve]:
     ]
 
 
-def list_panels(history: Sequence[Line], metric: Metric) -> list[Panel]:
-    """Return the panels of a search that have curves: the metric of its supernet, MAD, and drift."""
+def list_health(history: Sequence[Line]) -> list[Panel]:
+    """Return the panels of MAD and drift, those that have curves."""
     panels = [
-        Panel("supernet", f"{metric.title} on dev", [metric_curve(history, metric)], metric.log),
         Panel("MAD of the mixing weights", "MAD", list_deviations(history)),
         Panel("drift of the architecture weights", "drift", list_drifts(history)),
     ]
     return [panel for panel in panels if panel.curves]
+
+
+def list_panels(history: Sequence[Line], metric: Metric) -> list[Panel]:
+    """Return the panels of a search: the metric of its supernet, then those of `list_health`."""
+    supernet = Panel("supernet", f"{metric.title} on dev", [metric_curve(history, metric)], metric.log)
+    return [supernet, *list_health(history)]

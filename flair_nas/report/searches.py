@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from flair_nas.drawing.curves import COLOURS, Curve, get_values, list_panels
+from flair_nas.drawing.curves import COLOURS, Curve, get_values, list_health
 from flair_nas.drawing.figures import Detail, Figure, Heat, draw_curves, draw_heat, thin
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Genotype
@@ -36,8 +36,7 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
             section.add("The genotype is not that of the last epoch: the search selected it at its end.")
             section.parts.append(_draw(final))
         _draw_tasks(section, run.history, detail)
-        metric = find_metric(run)
-        panels = list_panels(run.history, metric)[1:] if metric else []  # `compare_runs` draws the metric
+        panels = list_health(run.history) if find_metric(run) else []  # `compare_runs` draws the metric
         section.draw(**{
             panel.y: draw_curves(panel.curves, panel.title, "epoch", panel.y, detail, log=panel.log)
             for panel in panels
