@@ -37,24 +37,11 @@ PROBABILITY: dict[str, Any] = {"low": 0, "high": 0.99}
 """The range of a dropout."""
 
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: Sequence[str] | None = None,
-    check: Callable[[Any], str] | None = None,
-    flair: str | None = None,
-    section: str = "",
-) -> Any:
-    """Make a field of settings.
-
-    Its annotation is int, float, bool, str, a list of one of these, or one of these with ``| None``. ``bool | int``
-    is a switch that is on, off, or on with a number.
+class Kind(NamedTuple):
+    """Kind of a setting: its default, help, range and type.
 
     Args:
-        default: the default. A list is copied for each instance. An empty list allows empty lists.
+        default: the default. An empty list allows empty lists.
         help: one line for ``--help``.
         low: the smallest number, or entry of a list.
         high: the largest number, or entry of a list.
@@ -62,11 +49,40 @@ def setting(
         check: a function that returns the problem of a value of the right type and range, as "must be even", or "".
         flair: Flair's name of the setting, if it differs.
         section: the title of a section of ``--help`` that begins with this setting.
+        type: int, float, bool or str.
+        many: True for a list of these.
+        optional: True if None is allowed.
+        switch: True for an int that can also be true or false.
     """
-    metadata = {"help": help, "low": low, "high": high, "choices": choices, "check": check}
-    metadata |= {"flair": flair, "section": section}
+
+    default: Any
+    help: str
+    low: float | None = None
+    high: float | None = None
+    choices: Sequence[str] | None = None
+    check: Callable[[Any], str] | None = None
+    flair: str | None = None
+    section: str = ""
+    type: type = str
+    many: bool = False
+    optional: bool = False
+    switch: bool = False
+
+
+def setting(default: Any, help: str, **options: Any) -> Any:
+    """Make a field of settings.
+
+    Its annotation is int, float, bool, str, a list of one of these, or one of these with ``| None``. ``bool | int``
+    is a switch that is on, off, or on with a number.
+
+    Args:
+        default: the default. A list is copied for each instance.
+        help: one line for ``--help``.
+        options: from `low` to `section` of `Kind`.
+    """
+    metadata = {"kind": Kind(default, help, **options)}
     if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -93,23 +109,6 @@ def choice(default: str, classes: Callable[[], Mapping[str, type]], help: str) -
     return dataclasses.field(default=default, metadata={"classes": classes, "help": help})
 
 
-class Kind(NamedTuple):
-    """The type of a setting, its default, and the arguments of `setting`."""
-
-    type: type  # int, float, bool or str
-    many: bool  # a list of these
-    optional: bool  # None is allowed
-    switch: bool  # an int that can also be true or false
-    default: Any
-    help: str
-    low: float | None
-    high: float | None
-    choices: Sequence[str] | None
-    check: Callable[[Any], str] | None
-    flair: str | None
-    section: str
-
-
 @functools.cache
 def get_kinds(config_type: type) -> Mapping[str, Kind]:
     """Return the kind of each setting by name, in order. A choice is the name; see `get_classes` for its settings."""
@@ -119,13 +118,10 @@ def get_kinds(config_type: type) -> Mapping[str, Kind]:
             (first, kind), *others = get_kinds(own).items()
             kinds |= {first: kind._replace(section=field.metadata["section"]), **dict(others)}
         elif classes := field.metadata.get("classes"):
-            help, names = field.metadata["help"], tuple(classes())
-            help += f": {', '.join(names)}"
-            kinds[field.name] = Kind(
-                str, False, False, False, field.default, help, None, None, names, None, None, field.name
-            )
+            help = f"{field.metadata['help']}: {', '.join(classes())}"
+            kinds[field.name] = Kind(field.default, help, choices=tuple(classes()), section=field.name)
         else:
-            kinds[field.name] = _make_kind(field, hints[field.name])
+            kinds[field.name] = _add_type(field.metadata["kind"], field.name, hints[field.name])
     return types.MappingProxyType(kinds)
 
 
@@ -140,20 +136,20 @@ def get_all_kinds(config_type: type) -> dict[str, Kind]:
     kinds = dict(get_kinds(config_type))
     for classes in get_classes(config_type).values():
         for own in classes.values():
-            kinds |= {name: kind for name, kind in get_kinds(own).items() if name not in kinds}
+            kinds = kinds | get_kinds(own) | kinds
     return kinds
 
 
-def _kinds_of(config: DataclassInstance) -> dict[str, Kind]:
-    """Return the kind of each setting that `flatten` returns."""
-    kinds = dict(get_kinds(type(config)))
-    for name in get_classes(type(config)):
-        own: type = type(getattr(config, name))
-        kinds |= get_kinds(own)
+def _get_chosen_kinds(config_type: type, settings: Mapping[str, Any]) -> dict[str, Kind]:
+    """Return the kind of each setting that a file with these can have, given the classes that it chooses."""
+    kinds = dict(get_kinds(config_type))
+    for name, classes in get_classes(config_type).items():
+        chosen = settings.get(name, kinds[name].default)
+        kinds |= get_kinds(classes[chosen]) if isinstance(chosen, str) and chosen in classes else {}
     return kinds
 
 
-def _make_kind(field: dataclasses.Field[Any], hint: Any) -> Kind:
+def _add_type(kind: Kind, name: str, hint: Any) -> Kind:
     parts = set(typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,))
     optional = type(None) in parts
     parts -= {type(None)}
@@ -164,9 +160,8 @@ def _make_kind(field: dataclasses.Field[Any], hint: Any) -> Kind:
     if many:
         (hint,) = typing.get_args(hint)
     if hint not in (int, float, bool, str):
-        raise TypeError(f"setting {field.name}: {hint} is none of int, float, bool, str")
-    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    return Kind(hint, many, optional, switch, default, **field.metadata)
+        raise TypeError(f"setting {name}: {hint} is none of int, float, bool, str")
+    return kind._replace(type=hint, many=many, optional=optional, switch=switch)
 
 
 def flatten(config: DataclassInstance) -> dict[str, Any]:
@@ -189,21 +184,17 @@ def make_settings(config_type: type[Config], settings: Mapping[str, Any]) -> Con
     Raises:
         SettingsError: settings that cannot be used, or belong to a class that is not chosen.
     """
-    values, problems = dict(settings), list[str]()
+    values, problems, known = dict(settings), list[str](), _get_chosen_kinds(config_type, settings)
     for field in dataclasses.fields(config_type):
-        chosen = field.metadata.get("part")
-        if classes := field.metadata.get("classes"):
-            name = values.pop(field.name, field.default)
-            chosen = classes().get(name) if isinstance(name, str) else None
-            known = {*get_kinds(config_type), *(get_kinds(chosen) if chosen else ())}
+        chosen, classes = field.metadata.get("part"), field.metadata.get("classes", dict)()
+        if classes:
+            name = values.get(field.name, field.default)
+            chosen = classes.get(name) if isinstance(name, str) else None
             for other in [other for other in values if other not in known]:
-                if owners := [owner for owner, own in classes().items() if other in get_kinds(own)]:
+                if owners := [owner for owner, own in classes.items() if other in get_kinds(own)]:
                     del values[other]
-                    known_to = " and ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
-                    problems.append(f"{other} belongs to {field.name} {known_to}, not {name}")
-            if chosen is None:
-                values[field.name] = name  # the class tells what is wrong with it
-        if chosen is not None:
+                    problems.append(f"{other} belongs to {field.name} {' or '.join(owners)}, not {name}")
+        if chosen is not None:  # else the class tells what is wrong with the name
             values[field.name] = chosen(**{name: values.pop(name) for name in get_kinds(chosen) if name in values})
     try:
         config = config_type(**values)
@@ -215,15 +206,16 @@ def make_settings(config_type: type[Config], settings: Mapping[str, Any]) -> Con
 
 def changed(config: DataclassInstance, *names: str) -> dict[str, Any]:
     """Return the settings that differ from their defaults, by name: those of these names in this order, or all."""
-    kinds, values = _kinds_of(config), flatten(config)
+    values = flatten(config)
+    kinds = _get_chosen_kinds(type(config), values)
     return {name: values[name] for name in names or values if values[name] != kinds[name].default}
 
 
 def as_flags(config: DataclassInstance, config_type: type) -> str:
     """Return the command-line flags of the settings of a class or base class that differ from their defaults."""
-    flags, known, kinds = [], get_all_kinds(config_type), _kinds_of(config)
+    flags, kinds = [], get_all_kinds(config_type)
     for setting, value in changed(config).items():
-        if setting not in known:
+        if setting not in kinds:
             continue
         name = setting.replace("_", "-")
         if isinstance(value, bool):
@@ -273,14 +265,14 @@ def find_problems(config: DataclassInstance) -> list[str]:
     kinds, problems = get_kinds(type(config)), list[str]()
     for field in dataclasses.fields(config):
         value = _to_plain(getattr(config, field.name))
-        classes = field.metadata["classes"]() if "classes" in field.metadata else {}
+        part, classes = field.metadata.get("part"), field.metadata.get("classes", dict)()
         if isinstance(value, str) and value in classes:
             value = classes[value]()
         setattr(config, field.name, [_to_plain(entry) for entry in value] if isinstance(value, list) else value)
-        known = (*classes.values(), *filter(None, [field.metadata.get("part")]))
+        known = [part] if part else [*classes.values()]
         if type(value) in known:
             problems += find_problems(value)
-        elif known and not isinstance(value, str):
+        elif part or known and not isinstance(value, str):
             names = " or ".join(own.__name__ for own in known)
             problems.append(f"{field.name} must be of {names}, got {_describe_value(value)}")
         else:
@@ -308,11 +300,7 @@ def check_config(config: object, *config_types: type) -> None:
 
 def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
     """Return the problems of some settings of a class, as a file has them, each checked by itself."""
-    kinds = get_all_kinds(config_type)
-    for name, classes in get_classes(config_type).items():
-        chosen = values.get(name, kinds[name].default)
-        kinds |= get_kinds(classes[chosen]) if isinstance(chosen, str) and chosen in classes else {}
-    return _name_problems(kinds, values)
+    return _name_problems(get_all_kinds(config_type) | _get_chosen_kinds(config_type, values), values)
 
 
 def _name_problems(kinds: Mapping[str, Kind], values: Mapping[str, Any]) -> list[str]:
