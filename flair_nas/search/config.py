@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
 
 from flair_nas.language_model.config import check_rising
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.registry import strategy_settings
 from flair_nas.search.settings import CommonSettings, ContinualSettings, StrategySettings
-from flair_nas.settings.fields import COUNT, PROBABILITY, changed, choice, find_problems, part, raise_problems, setting
-
-PLACES = ("text", "data_root", "device", "storage", "after")
-"""Settings of places on a machine."""
+from flair_nas.settings.fields import COUNT, PROBABILITY, choice, find_problems, flatten, part, raise_problems, setting
 
 
 @dataclass
@@ -22,9 +18,6 @@ class SearchSettings(CommonSettings):
 
     The defaults are those of I-DARTS on Penn Treebank, as far as they are published. Initialisation and learning rate
     differ, to suit any size.
-
-    Raises:
-        FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
     strategy: StrategySettings | str = choice("gradient", strategy_settings, "search strategy")
@@ -35,11 +28,7 @@ class SearchSettings(CommonSettings):
         self.check()
 
     def check(self) -> None:
-        """Check all settings, which may have changed since they were made.
-
-        Raises:
-            FlairNasError: settings that cannot be used or contradict each other; it names all of them.
-        """
+        """Raise a FlairNasError that names all settings that cannot be used, or contradict each other."""
         problems = find_problems(self)
         if type(self.strategy) in strategy_settings().values():
             with contextlib.suppress(TypeError, ValueError, AttributeError):  # a wrong type contradicts nothing
@@ -55,7 +44,8 @@ class SearchSettings(CommonSettings):
     @property
     def strategy_name(self) -> str:
         """Name of the strategy."""
-        return next(name for name, own in strategy_settings().items() if type(self.strategy) is own)
+        name: str = flatten(self)["strategy"]
+        return name
 
     @property
     def unshared(self) -> str:
@@ -75,10 +65,6 @@ class SearchSettings(CommonSettings):
             *self.continual.problems(self, self.own, self.unshared),
             *self.batch_problems(self.own.min_sequences(self)),
         ]
-
-    def portable(self) -> dict[str, Any]:
-        """Return the settings that differ from their defaults, without places, for a genotype's provenance."""
-        return {name: value for name, value in changed(self).items() if name not in PLACES}
 
 
 @dataclass

@@ -83,8 +83,8 @@ class Convergence:
 
     def state(self) -> JSON:
         """Return the state for `restore`."""
-        state: JSON = {"values": list(self.values), "path": list(self.path)}
-        return state | {"converged": self.converged, "settled": self.settled}
+        windows = {"values": list(self.values), "path": list(self.path)}
+        return {**windows, "converged": self.converged, "settled": self.settled}
 
     def restore(self, state: JSON) -> None:
         """Restore a state."""
@@ -117,16 +117,16 @@ def measure_health(
 
     The path of a part has its architecture weights before the epoch and after each step, as vectors.
     """
-    parts: dict[str, dict[str, float | bool | None]] = {}
-    for name, path in paths.items():
-        cosine = drift(path) if len(path) > 2 else None
-        parts[name] = {"drift": cosine, "drifts": cosine is not None and is_drifting(cosine, path[0].numel())}
+    drifts = {name: drift(path) if len(path) > 2 else None for name, path in paths.items()}
     leads = [margin for name in paths for margin in margins[name]]
     gates = [node for gate in (genotype.state_gate, genotype.input_gate) if gate is not None for node in gate.nodes]
-    by_part = {"intra": [*map(str, genotype.nodes)], "inter": [*map(str, gates)]}
-    nodes = [node for part in paths for node in by_part[part]]
+    by_part: dict[str, Sequence[object]] = {"intra": genotype.nodes, "inter": gates}
+    nodes = [str(node) for part in paths for node in by_part[part]]
     health: Health = {
-        "parts": parts,
+        "parts": {
+            name: {"drift": cosine, "drifts": cosine is not None and is_drifting(cosine, len(paths[name][0]))}
+            for name, cosine in drifts.items()
+        },
         "clear": statistics.mean(lead >= _CLEAR for lead in leads) if leads else 1.0,
         "over": len(earlier),
         "changed": sum(a != b for a, b in zip(nodes, earlier[0])) if earlier else None,
@@ -147,27 +147,26 @@ def fall_short(cost: float | None, guess: Guess | None, metric: Metric, whose: s
     return f"{whose} {metric.title} is {own}, that of {guess.name} is {other}"
 
 
-def find_unlearned(tasks: Mapping[str, Objective], figures: JSON) -> list[str]:
-    """Return a clause for each of several tasks that is no better than its guess, by the figures of an evaluation."""
-    clauses = []
+def explain_tasks(tasks: Mapping[str, Objective], figures: JSON) -> tuple[str, bool]:
+    """Return sentences on the tasks that are no better than their guess, and False if that is so of all.
+
+    The figures are those of an evaluation. The text is empty if each task is better.
+    """
+    unlearned = []
     for name, task in tasks.items():
         loss, value = (figures["tasks"][name][key] for key in ("dev_loss", task.metric.key))
         cost = math.inf if loss is None or value is None else task.metric.cost(Evaluation(loss, value))
-        clauses.append(fall_short(cost, task.guess(), task.metric, f"{name}'s valid"))
-    return [*filter(None, clauses)]
-
-
-def explain_tasks(unlearned: Sequence[str], tasks: int) -> str:
-    """Return sentences on the tasks on which a search learned nothing, a clause of `fall_short` for each."""
+        if clause := fall_short(cost, task.guess(), task.metric, f"{name}'s valid"):
+            unlearned.append(clause)
     if not unlearned:
-        return ""
-    figures = "; ".join(unlearned)
+        return "", True
+    learned = len(unlearned) < len(tasks)
+    where = f" on {len(unlearned)} of {len(tasks)} tasks" * learned
     advice = "more --epochs, or another learning_rate or a smaller batch_size in the file of a task"
-    if len(unlearned) == tasks:
-        return f"This search learned nothing: {figures}. Give it {advice}. Its genotype is arbitrary."
+    rest = "rests on the others" if learned else "is arbitrary"
     return (
-        f"This search learned nothing on {len(unlearned)} of {tasks} tasks: {figures}. Give it {advice}. Its genotype "
-        "rests on the others."
+        f"This search learned nothing{where}: {'; '.join(unlearned)}. Give it {advice}. Its genotype {rest}.",
+        learned,
     )
 
 

@@ -54,7 +54,7 @@ class SeveralSearchConfig(SearchSettings):
         """Setting that lets the cells of one task share no weights, in words."""
         return "objective several"
 
-    def batch_problems(self, min_sequences: int) -> list[str]:
+    def batch_problems(self, min_sequences: int, processes: int = 1) -> list[str]:
         """Return nothing: each task has batches of its own."""
         return []
 
@@ -143,11 +143,7 @@ OBJECTIVES = (*TASKS, "several")
 
 
 def settings_class(objective: str) -> type[SearchSettings]:
-    """Return the class of the settings of an objective.
-
-    Raises:
-        FlairNasError: an unknown objective.
-    """
+    """Return the class of the settings of an objective. Raise a FlairNasError for an unknown one."""
     if objective not in OBJECTIVES:
         raise FlairNasError(f"objective must be one of {', '.join(OBJECTIVES)}, got {brief(objective)}")
     return SeveralSearchConfig if objective == "several" else task_settings(objective)

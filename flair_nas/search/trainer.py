@@ -24,12 +24,13 @@ from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.search.build import build_objective, log_derived_settings, make_strategy, read_data
-from flair_nas.search.config import PLACES, SearchConfig, SearchSettings
-from flair_nas.search.continual import find_stage
-from flair_nas.search.health import explain_failure, explain_tasks, find_unlearned
+from flair_nas.search.build import log_derived_settings, make_strategy, read_data
+from flair_nas.search.config import SearchConfig, SearchSettings
+from flair_nas.search.continual import continue_from, find_stage
+from flair_nas.search.health import explain_failure, explain_tasks
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
+from flair_nas.search.settings import PLACES
 from flair_nas.settings.fields import changed, check_config, get_kinds
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
@@ -123,24 +124,18 @@ def search_genotype(
         stage = find_stage(config)
 
         def prepare() -> tuple[Run[SearchSettings], Callable[[Accelerator], Objective]]:
-            run = stack.enter_context(_open(config, out, command))
+            may_change = [*PLACES, *get_kinds(ColumnFormat), "tasks"]  # the checkpoint has the fingerprint of the data
+            may_change += ["init_range", "embedding_init_range", "frequency_bias"]  # of the first step
+            may_change += ["epochs"] * config.is_extendable
+            may_change += ["carry"] * (not config.history)  # without gates it has no meaning
+            run = stack.enter_context(open_run(out, config, may_change=may_change, quantity="search", command=command))
             return run, objective or read_data(config, text, progress)
 
         # the main process keeps the folder for all, and has put the data into a cache when the others read them
         run, make = by_main(accelerator, prepare) or (Run(out, config), objective or read_data(config, text))
-        return _Search(run, build_objective(config, accelerator, stage, make), accelerator, progress).run_all()
-
-
-def _open(
-    config: SearchSettings, out: Path, command: str | None
-) -> contextlib.AbstractContextManager[Run[SearchSettings]]:
-    """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
-    may_change = [*PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
-    may_change += get_kinds(ColumnFormat)  # of a corpus, whose digest is in the checkpoint
-    may_change += ["epochs"] if config.is_extendable else []
-    may_change += ["tasks"]  # they may have moved; the fingerprint of their data has the rest
-    may_change += [] if config.history else ["carry"]  # without gates it has no meaning
-    return open_run(out, config, may_change=may_change, quantity="search", command=command)
+        learned = make(accelerator)
+        continue_from(learned, config.continual, stage)
+        return _Search(run, learned, accelerator, progress).run_all()
 
 
 class _Search:
@@ -161,15 +156,16 @@ class _Search:
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
+        """Search, or restore a finished search; return its result."""
         run, finished = self.run, self.run.resume(self._restore)
-        self._by_main(run.accept)
+        by_main(self.accelerator, run.accept)
         if finished:
             extends = self.config.is_extendable and not self.strategy.converged()
             hint = "; --epochs extends it" if extends else ""
             log.warning("%s is finished, so nothing was searched%s", run.folder, hint)
         else:
             self._train()
-        genotype = (self._kept_genotype() or self._write_genotype()) if finished else self._describe_genotype()
+        genotype = self._keep_genotype() if finished else self._describe_genotype()
         if self.is_main and run.history:
             from flair_nas.drawing.charts import draw_progress
 
@@ -185,8 +181,9 @@ class _Search:
             log_derived_settings(objective)
         steps = {epoch: objective.steps(epoch) for epoch in epochs}
         total = sum(steps.values())
-        with _Display(total, self.config.epochs, self.strategy, objective.metric, self.progress) as display:
-            self.objective.module.train()
+        display = _Display(total, self.config.epochs, self.strategy, objective.metric, self.progress)
+        with contextlib.closing(display):
+            objective.module.train()
             try:
                 for epoch in epochs:
                     # asked first: there may be nothing to learn, or a run was stopped right after its last epoch
@@ -269,38 +266,24 @@ class _Search:
             self.run.save(state)
             write_text(self.run.folder / "genotype.json", genotype.to_json())
 
-        self._by_main(write)
-
-    def _by_main(self, work: Callable[[], None]) -> None:
-        """Let the main process write to the folder while the others wait."""
-        by_main(self.accelerator, work)
-
-    def _write_genotype(self) -> Genotype:
-        genotype = self._describe_genotype()
-        self._by_main(lambda: write_text(self.run.folder / "genotype.json", genotype.to_json()))
-        return genotype
+        by_main(self.accelerator, write)
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
-        newest = self.run.checkpoints.newest
-        (own, before), (saved, saved_before) = (
+        newest, fixed = self.run.checkpoints.newest, self._describe_fixed()
+        (data, before), (saved_data, saved_before) = (
             text.partition(" after ")[::2] for text in (self.objective.fingerprint, state["text"])
         )
-        if own != saved:
-            raise FlairNasError(
-                f"{newest}: the data have changed since this search began; they are now those of "
-                f"{self.objective.name}; choose another folder, or give back the data"
-            )
-        if before != saved_before:
-            raise FlairNasError(
-                f"{newest}: the weights of {self.config.continual.after}, from which this search goes on, have changed "
-                "since it began; choose another folder, or give them back"
-            )
-        if state["fixed"] != self._describe_fixed():
-            raise FlairNasError(
-                f"{newest}: the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} "
-                "when this search began; choose another folder, or give back the genotype"
-            )
+        checks = [
+            (data != saved_data,
+             f"the data have changed since this search began; they are now those of {self.objective.name}"),
+            (before != saved_before,
+             f"the weights of {self.config.continual.after}, from which this search goes on, have changed since"),
+            (fixed != state["fixed"],
+             f"the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} when this search began"),
+        ]  # fmt: skip
+        if changes := [message for wrong, message in checks if wrong]:
+            raise FlairNasError(f"{newest}: {'; '.join(changes)}; choose another folder, or give back what was there")
         if len(state["random"]) != self.accelerator.num_processes:
             raise FlairNasError(
                 f"{newest} is of a search with {len(state['random'])} processes, this one has "
@@ -314,19 +297,17 @@ class _Search:
 
     def _describe_fixed(self) -> str | None:
         fixed = self.config.fixed_genotype()
-        if fixed is None:
-            return None
-        return f"{fixed.one_line()} with " + ", ".join(f"{name}={value}" for name, value in fixed.options.items())
+        return None if fixed is None else fixed.spec()
 
-    def _kept_genotype(self) -> Genotype | None:
-        """Return the genotype file, with its provenance, if it is there and whole."""
-        best = self.strategy.genotype()
-        try:
-            kept = Genotype.load(self.run.folder / "genotype.json")
-        except (FlairNasError, OSError):
-            return None
-        same = (kept, kept.options, kept.origin.get("figures")) == (best, best.options, self._figures())
-        return kept if same else None
+    def _keep_genotype(self) -> Genotype:
+        """Return the genotype in the file of a finished search; write the file anew if it is missing or another."""
+        genotype, path = self._describe_genotype(), self.run.folder / "genotype.json"
+        with contextlib.suppress(FlairNasError, OSError):
+            kept = Genotype.load(path)  # with the date of the search
+            if (kept, kept.options, kept.origin.get("figures")) == (genotype, genotype.options, self._figures()):
+                return kept
+        by_main(self.accelerator, lambda: write_text(path, genotype.to_json()))
+        return genotype
 
     def _figures(self) -> JSON:
         """Return the figures for the genotype's provenance."""
@@ -343,14 +324,14 @@ class _Search:
         if not history:
             return about.verdict(history), True
         figures = about.figures(history)
-        if tasks := figures.get("tasks"):
-            unlearned = find_unlearned(self.objective.tasks, figures)
-            said = [explain_tasks(unlearned, len(tasks)), about.verdict(history)]
-            return " ".join(filter(None, said[: 1 if len(unlearned) == len(tasks) else 2])), len(unlearned) < len(tasks)
-        losses = [line["train_loss"] for line in history]
-        cost = about.cost(history, metric)
-        failure = explain_failure(cost, self.judged_against, metric, losses, about.judged_on, about.longer)
-        return failure or about.verdict(history), not failure
+        if figures.get("tasks"):
+            failure, learned = explain_tasks(self.objective.tasks, figures)
+        else:
+            losses = [line["train_loss"] for line in history]
+            cost = about.cost(history, metric)
+            failure = explain_failure(cost, self.judged_against, metric, losses, about.judged_on, about.longer)
+            learned = not failure
+        return " ".join(filter(None, (failure, about.verdict(history) if learned else ""))), learned
 
     def _describe_genotype(self) -> Genotype:
         """Return the genotype so far, with its provenance."""
@@ -381,10 +362,8 @@ class _Display:
         self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
         self.started, self.steps_done = time.perf_counter(), 0
 
-    def __enter__(self) -> _Display:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Remove the lines."""
         self.line.close()
         self.bar.close()
 
