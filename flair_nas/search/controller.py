@@ -16,19 +16,12 @@ _KEPT = OPERATIONS[1:]  # all but drop
 
 
 class Draw(NamedTuple):
-    """A cell that a controller drew.
-
-    Args:
-        genotype: the cell.
-        log_probability: log p, the sum of the logarithms of the 2N choices.
-        entropy: their entropy Σ -p log p; of what was drawn, as in the authors' code.
-        spread: mean entropy of the distributions drawn from, each divided by that of a uniform one.
-    """
+    """A cell that a controller drew."""
 
     genotype: Genotype
-    log_probability: Tensor
-    entropy: Tensor
-    spread: float
+    log_probability: Tensor  # log p, the sum of the logarithms of the 2N choices
+    entropy: Tensor  # Σ -p log p over the choices, as in the authors' code
+    spread: float  # mean entropy of the distributions drawn from, each divided by that of a uniform one
 
 
 class Controller(nn.Module):
@@ -80,12 +73,7 @@ class Controller(nn.Module):
 
         Returns:
             log p, the sum of the logarithms of the 2N choices, and their entropy Σ -p log p, scalars.
-
-        Raises:
-            ValueError: a cell of another space.
         """
-        if len(genotype.nodes) != self.nodes or any(len(edges) != 1 for edges in genotype.nodes):
-            raise ValueError(f"this controller scores cells of {self.nodes} nodes with one edge each, got {genotype}")
         choices = iter([index for (edge,) in genotype.nodes for index in (edge.tail, _KEPT.index(edge.op))])
         drawn = self._walk(lambda logits: next(choices))
         return drawn.log_probability, drawn.entropy

@@ -38,35 +38,20 @@ PROBABILITY: dict[str, Any] = {"low": 0, "high": 0.99}
 
 
 class Kind(NamedTuple):
-    """Kind of a setting: its default, help, range and type.
+    """Kind of a setting: its default, help, range and type. A range or choice is that of the entries of a list."""
 
-    Args:
-        default: the default. An empty list allows empty lists.
-        help: one line for ``--help``.
-        low: the smallest number, or entry of a list.
-        high: the largest number, or entry of a list.
-        choices: the allowed values, or entries of a list.
-        check: a function that returns the problem of a value of the right type and range, as "must be even", or "".
-        flair: Flair's name of the setting, if it differs.
-        section: the title of a section of ``--help`` that begins with this setting.
-        type: int, float, bool or str.
-        many: True for a list of these.
-        optional: True if None is allowed.
-        switch: True for an int that can also be true or false.
-    """
-
-    default: Any
-    help: str
-    low: float | None = None
-    high: float | None = None
-    choices: Sequence[str] | None = None
-    check: Callable[[Any], str] | None = None
-    flair: str | None = None
-    section: str = ""
-    type: type = str
-    many: bool = False
-    optional: bool = False
-    switch: bool = False
+    default: Any  # an empty list allows empty lists
+    help: str  # one line for ``--help``
+    low: float | None = None  # the smallest number
+    high: float | None = None  # the largest number
+    choices: Sequence[str] | None = None  # the allowed values
+    check: Callable[[Any], str] | None = None  # the problem of a value that is in range, as "must be even", or ""
+    flair: str | None = None  # Flair's name of the setting, if it differs
+    section: str = ""  # the title of a section of ``--help`` that begins with this setting
+    type: type = str  # int, float, bool or str
+    many: bool = False  # a list of these
+    optional: bool = False  # None is allowed
+    switch: bool = False  # an int that can also be true or false
 
 
 def setting(default: Any, help: str, **options: Any) -> Any:
@@ -136,7 +121,7 @@ def get_all_kinds(config_type: type) -> dict[str, Kind]:
     kinds = dict(get_kinds(config_type))
     for classes in get_classes(config_type).values():
         for own in classes.values():
-            kinds = kinds | get_kinds(own) | kinds
+            kinds = {**kinds, **get_kinds(own), **kinds}
     return kinds
 
 
@@ -150,12 +135,10 @@ def _get_chosen_kinds(config_type: type, settings: Mapping[str, Any]) -> dict[st
 
 
 def _add_type(kind: Kind, name: str, hint: Any) -> Kind:
-    parts = set(typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,))
-    optional = type(None) in parts
-    parts -= {type(None)}
-    switch = parts == {bool, int}
-    if switch or len(parts) == 1:
-        hint = int if switch else parts.pop()
+    parts = {*typing.get_args(hint)} if typing.get_origin(hint) in (typing.Union, types.UnionType) else {hint}
+    optional, switch = type(None) in parts, {bool, int} <= parts
+    parts -= {type(None), *[bool] * switch}
+    (hint,) = parts
     many = typing.get_origin(hint) is list
     if many:
         (hint,) = typing.get_args(hint)
@@ -179,11 +162,7 @@ def flatten(config: DataclassInstance) -> dict[str, Any]:
 
 
 def make_settings(config_type: type[Config], settings: Mapping[str, Any]) -> Config:
-    """Make settings of a class from values by name, as a file has them.
-
-    Raises:
-        SettingsError: settings that cannot be used, or belong to a class that is not chosen.
-    """
+    """Make settings of a class from values by name, as a file has them. Refuse those of a class that is not chosen."""
     values, problems, known = dict(settings), list[str](), _get_chosen_kinds(config_type, settings)
     for field in dataclasses.fields(config_type):
         chosen, classes = field.metadata.get("part"), field.metadata.get("classes", dict)()
@@ -318,8 +297,8 @@ def _find_problem(kind: Kind, value: Any) -> str:
     if value is None and kind.optional:
         return ""
     if kind.many:
-        fits = isinstance(value, list) and all(_fits(entry, kind) for entry in value)
-        fits = fits and (value or kind.default == [])
+        is_filled = bool(value) or kind.default == []
+        fits = isinstance(value, list) and is_filled and all(_fits(entry, kind) for entry in value)
     else:
         fits = _fits(value, kind)
     if not fits:
