@@ -45,16 +45,11 @@ def mean_gradients(
     parameters: Sequence[nn.Parameter],
     reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """Compute the mean loss of the parts of a batch, all of one size, and its gradients.
-
-    Returns:
-        The loss and a gradient per parameter, zero where the loss does not depend on it.
-    """
+    """Compute the mean loss of the parts of a batch, all of one size, and its gradient by each parameter, or zeros."""
     losses: list[Tensor] = []
     gradients = [torch.zeros_like(parameter) for parameter in parameters]
     wanted = {id(parameter) for parameter in parameters}
-    learning = [parameter for parameter in objective.module.parameters() if parameter.requires_grad]
-    others = [parameter for parameter in learning if id(parameter) not in wanted]
+    others = [weight for weight in objective.module.parameters() if weight.requires_grad and id(weight) not in wanted]
     for parameter in others:  # to compute their gradients would take time
         parameter.requires_grad_(False)
     try:
@@ -81,11 +76,7 @@ def first_order(
     architecture: Sequence[nn.Parameter] | None = None,
     reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """Compute ∇_α L_val(w, α); see `second_order` for the arguments. Running statistics stay as they were.
-
-    Returns:
-        The validation loss, and a gradient per architecture weight.
-    """
+    """Compute the validation loss and ∇_α L_val(w, α); see `second_order`. Running statistics stay as they were."""
     architecture = architecture_weights(objective) if architecture is None else architecture
     validate = partial(objective.validation_loss, keep_state=True)
     with preserve(objective.module.buffers()):
@@ -220,14 +211,9 @@ class ModelOptimizer:
 
 
 class ArchitectureOptimizer:
-    """Adam on the validation loss for a group of architecture weights.
+    """Adam on the validation loss for a group of architecture weights, by their gradient of order 1 or 2, clipped.
 
-    Args:
-        model: the optimizer of the model weights, of the same objective.
-        weights: the architecture weights.
-        order: order of their gradient, 1 or 2.
-        clip: largest norm of their gradient; None for no clipping.
-        options: the learning rate and further options of Adam.
+    The options are those of Adam. The optimizer of the model weights is of the same objective.
     """
 
     def __init__(

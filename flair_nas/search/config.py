@@ -81,9 +81,8 @@ class SearchConfig(SearchSettings, TextSettings):
     """
 
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: types up to each cluster's end", check=check_rising,
-        **COUNT,
-    )  # fmt: skip
+        [], "adaptive softmax, for large vocabularies: types up to each cluster's end", check=check_rising, **COUNT
+    )
     bptt: int = setting(35, "words of a segment of truncated back-propagation", **COUNT)
     min_steps: int = setting(
         0, "fewest optimizer steps of an epoch: on a short text segments have fewer words than bptt, down to 5",
@@ -99,6 +98,5 @@ class SearchConfig(SearchSettings, TextSettings):
         0.1, "embedding and softmax start uniform in +-this (the papers' code: 0.04)", low=1e-12, high=10
     )
     frequency_bias: bool = setting(
-        True,
-        "the bias of a plain softmax starts at the logarithms of word frequencies (the papers' code: 0)",
+        True, "the bias of a plain softmax starts at the logarithms of word frequencies (the papers' code: 0)"
     )

@@ -104,7 +104,7 @@ def sparsity(parts: Sequence[Tensor]) -> Tensor:
 
 
 def grams(before: Sequence[Tensor]) -> list[Tensor]:
-    """Return θ θᵀ of each weight matrix θ, which `overlaps` takes; vectors stay."""
+    """Return θ θᵀ of each matrix θ; vectors stay."""
     return [theta if theta.dim() == 1 else theta @ theta.t() for theta in before]
 
 
@@ -113,12 +113,8 @@ def overlaps(changes: Sequence[Tensor], products: Sequence[Tensor]) -> Tensor:
 
     It is Σ (ψ ψᵀ) ⊙ (θ θᵀ). Of vectors it is ‖ψ θ‖².
     """
-    return torch.stack(
-        [
-            (psi * product).square().sum() if psi.dim() == 1 else ((psi @ psi.t()) * product).sum()
-            for psi, product in zip(changes, products)
-        ]
-    )
+    terms = [change * product for change, product in zip(grams(changes), products)]
+    return torch.stack([term.square().sum() if term.dim() == 1 else term.sum() for term in terms])
 
 
 def continue_from(objective: Objective, config: ContinualSettings, stage: Stage | None) -> None:

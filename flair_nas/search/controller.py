@@ -66,14 +66,7 @@ class Controller(nn.Module):
             nn.init.uniform_(weight, -0.01, 0.01, generator=generator)
 
     def score(self, genotype: Genotype) -> tuple[Tensor, Tensor]:
-        """Compute how likely a cell is to be drawn.
-
-        Args:
-            genotype: a cell of N nodes with one edge each.
-
-        Returns:
-            log p, the sum of the logarithms of the 2N choices, and their entropy Σ -p log p, scalars.
-        """
+        """Compute log p of a cell of N nodes with one edge each, and the entropy of its 2N choices, scalars."""
         choices = iter([index for (edge,) in genotype.nodes for index in (edge.tail, _KEPT.index(edge.op))])
         drawn = self._walk(lambda logits: next(choices))
         return drawn.log_probability, drawn.entropy
@@ -141,9 +134,6 @@ class Reinforce:
         learning_rate: that of Adam.
         entropy: the weight w.
         decay: of the running mean.
-
-    Attributes:
-        mean_reward: b.
     """
 
     def __init__(self, controller: Controller, seed: int, learning_rate: float, entropy: float, decay: float) -> None:
@@ -153,7 +143,7 @@ class Reinforce:
         self.adam = torch.optim.Adam(controller.parameters(), lr=learning_rate)
         self.prior = copy.deepcopy(controller)  # untrained
         self.offset: float | None = None  # log C
-        self.mean_reward = 0.0
+        self.mean_reward = 0.0  # b
 
     def draw(self) -> Draw:
         """Draw a cell."""

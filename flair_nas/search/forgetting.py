@@ -36,12 +36,7 @@ class TaskFigures(NamedTuple):
 def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Iterator[TaskFigures]:
     """Evaluate the task of each search with its genotype and head, and the layer of its own and each later search.
 
-    Args:
-        folders: finished searches on tags, classes or text, each after the one before.
-        part: ``valid``, or ``test`` of tags and classes.
-
-    Yields:
-        The figures of one task after the other.
+    Each of the finished searches goes on from the one before. The part is ``valid``, or ``test`` of tags and classes.
     """
     stages = [load_stage(folder) for folder in folders]
     if len(stages) < 2:

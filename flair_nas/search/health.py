@@ -53,17 +53,14 @@ class Convergence:
     """Convergence of a part: over a window of steps, MAD changes by less than a share of itself, without drift.
 
     MAD alone may stand still while the weights move on, as when Adam's steps become small. With 0, it never converges.
-
-    Attributes:
-        converged: True if it has settled in this phase.
-        settled: True if it had settled at the last whole window, in this phase or an earlier one.
     """
 
     def __init__(self, tolerance: float, steps: int) -> None:
         self.tolerance = tolerance
         self.values: deque[float] = deque(maxlen=steps + 1)
         self.path: deque[Tensor] = deque(maxlen=steps + 1)
-        self.converged = self.settled = False
+        self.converged = False  # True if it has settled in this phase
+        self.settled = False  # True if it had settled at the last whole window, in this phase or an earlier one
 
     def add(self, deviation: float, weights: Sequence[Tensor]) -> None:
         """Add MAD and the weights after a step."""
@@ -164,10 +161,8 @@ def explain_tasks(tasks: Mapping[str, Objective], figures: JSON) -> tuple[str, b
     where = f" on {len(unlearned)} of {len(tasks)} tasks" * learned
     advice = "more --epochs, or another learning_rate or a smaller batch_size in the file of a task"
     rest = "rests on the others" if learned else "is arbitrary"
-    return (
-        f"This search learned nothing{where}: {'; '.join(unlearned)}. Give it {advice}. Its genotype {rest}.",
-        learned,
-    )
+    text = f"This search learned nothing{where}: {'; '.join(unlearned)}. Give it {advice}. Its genotype {rest}."
+    return text, learned
 
 
 def explain_failure(
@@ -210,10 +205,9 @@ def explain_failure(
 
 
 def judge_weights(health: Health, losses: Sequence[float | None], training: Sequence[float | None] = ()) -> str:
-    """Return a plain sentence on a genotype that was read off architecture weights, by its health at the end.
+    """Return a plain sentence on a genotype that was derived from architecture weights, by its health at the end.
 
-    The losses are of each epoch: of validation, None where one was not finite, empty if they have no meaning; and of
-    training.
+    Both losses are of each epoch, None where one was not finite. Those of validation are empty if they have no meaning.
     """
     doubts = []
     finite = [math.inf if loss is None else loss for loss in losses]

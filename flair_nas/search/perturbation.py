@@ -1,8 +1,7 @@
 """Perturbation-based selection (DARTS-PT, Wang et al., ICLR 2021): keep what the supernet would miss the most.
 
-The largest architecture weight need not belong to the most useful operation. Here each edge and operation of a node is
-taken away in turn, and the one whose absence raises the validation loss the most stays. The supernet's weights then
-learn to do without the others before the next node is decided.
+Each edge and operation of a node is taken away in turn. The one whose absence raises the validation loss the most
+stays. The supernet's weights learn to do without the others before the next node is decided.
 """
 
 from __future__ import annotations
@@ -31,19 +30,11 @@ def select_by_perturbation(
 ) -> tuple[Genotype, list[float]]:
     """Decide a supernet node by node; all its weights are restored afterwards.
 
-    Args:
-        model_optimizer: the optimizer of the model weights.
-        avoid_first: keep no edge from s_0 to a node after the first.
-        steps: number of steps of the model weights between two decisions.
-        segments: number of validation batches that a choice is scored on.
-        progress: draw a progress bar.
+    A choice is scored on some validation segments. Between two decisions, the model weights make some training steps.
 
     Returns:
         The genotype, and the margin of each decision: how much more the loss rises without the kept choice than without
         the next best.
-
-    Raises:
-        NotFiniteError: a training loss of the steps between two decisions.
     """
     objective, config = model_optimizer.objective, model_optimizer.config
 

@@ -106,7 +106,11 @@ class CommonSettings:
 
     def common_problems(self) -> list[str]:
         """Return a sentence for each contradiction among these settings; some may have any type."""
-        intra = self.learn == "intra"
+        intra, fixed, problems = self.learn == "intra", None, list[str]()
+        try:
+            fixed = self.fixed_genotype()
+        except FlairNasError as error:
+            problems = [f"fixed: {error}"]
         checks = [
             (not intra and not self.history, f"learn {self.learn} needs gates to search: history must be at least 1"),
             (self.learn == "inter" and self.fixed is None,
@@ -121,17 +125,12 @@ class CommonSettings:
             (self.recurrence == "elementwise" and (self.history or self.fixed is not None),
              "recurrence elementwise is of cells without gates: history must be 0, and fixed left out"),
             (not self.gate_links and not self.history, "gate_links belongs to gates: history must be at least 1"),
+            (fixed and fixed.recurrence == "elementwise",
+             f"fixed {self.fixed} has recurrence=elementwise, which goes with no gates"),
+            (intra and fixed and fixed.state_gate is None and fixed.input_gate is None,
+             f"fixed {self.fixed} has no gates, and learn intra searches its cell anew"),
         ]  # fmt: skip
-        problems = [message for wrong, message in checks if wrong]
-        try:
-            fixed = self.fixed_genotype()
-        except FlairNasError as error:
-            return [*problems, f"fixed: {error}"]
-        if fixed is not None and fixed.recurrence == "elementwise":
-            problems.append(f"fixed {self.fixed} has recurrence=elementwise, which goes with no gates")
-        if fixed is not None and intra and fixed.state_gate is None and fixed.input_gate is None:
-            problems.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
-        return problems
+        return [*(message for wrong, message in checks if wrong), *problems]
 
 
 class StrategySettings:
@@ -195,9 +194,7 @@ class ContinualSettings:
              "after continues the search of a cell: learn must be intra or joint"),
             (retrained and (config.learn == "inter" or strategy.convergence > 0),
              "retrain_epochs goes neither with learn inter nor with convergence"),
+            *((unshared, f"{name} needs weights that all cells of one task share, which {unshared} has not")
+              for name in changed(self, "after", "sparsity", "retrain_epochs")),
         ]  # fmt: skip
-        needless = changed(self, "after", "sparsity", "retrain_epochs") if unshared else ()
-        return [
-            *(message for wrong, message in checks if wrong),
-            *(f"{name} needs weights that all cells of one task share, which {unshared} has not" for name in needless),
-        ]
+        return [message for wrong, message in checks if wrong]

@@ -66,8 +66,7 @@ class SeveralSearchConfig(SearchSettings):
             problems.append(f"tasks must be at least two, got {len(self.tasks)}: a single one has its own objective")
         if self.weights and (len(self.weights) != len(self.tasks) or not any(self.weights)):
             problems.append(
-                f"weights must be as many as the tasks, {len(self.tasks)}, and not all 0, got "
-                f"{', '.join(f'{weight:g}' for weight in self.weights)}"
+                f"weights must be as many as the tasks, {len(self.tasks)}, and not all 0, got {brief(self.weights)}"
             )
         if problems or problems_in(type(self), flatten(self)):
             return problems  # else each task would repeat them

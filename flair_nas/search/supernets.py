@@ -20,9 +20,8 @@ def build_supernet(
     """Build the supernet that the settings describe, of input size D or H. Seed the generators first."""
     raise_problems(config.batch_problems(config.own.min_sequences(config), accelerator.num_processes))
     same = ("gate", "carry", "gate_links", "init_range", "input_dropout", "recurrent_dropout", "history")
-    relaxation = config.own.relaxation
     options: dict[str, Any] = {name: getattr(config, name) for name in same}
-    options["relaxation"] = relaxation or "i-darts"  # it does not matter to a whole cell
+    options["relaxation"] = config.own.relaxation or "i-darts"  # it does not matter to a whole cell
     sizes, fixed = (input_size or config.hidden_size, config.hidden_size), config.fixed_genotype()
 
     def build() -> CellSupernet | InterCellSupernet:
@@ -30,7 +29,7 @@ def build_supernet(
             assert fixed is not None
             return InterCellSupernet(*sizes, fixed, **options)
         # the states of a whole cell are not normalised
-        range_of = default_range if relaxation is None else papers_range
+        range_of = default_range if config.own.relaxation is None else papers_range
         options.update(recurrence=config.recurrence, range_of=range_of)
         return CellSupernet(*sizes, config.nodes, fixed_gates=fixed, **options)
 

@@ -114,10 +114,9 @@ def search_genotype(
         command = f"torchrun --nproc-per-node {accelerator.num_processes} -m flair_nas search"
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_main_logs(accelerator))
-        if config.learn == "intra" and config.fixed:
-            warn_of_risks(config.fixed)
-        for source in config.own.candidates:
-            warn_of_risks(source)
+        for source in (config.fixed if config.learn == "intra" else None, *config.own.candidates):
+            if source:
+                warn_of_risks(source)
         if config.learn == "intra" and changed(config, "carry"):
             log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
                         config.carry, f"--fixed NAME,carry={config.carry}")  # fmt: skip
@@ -144,12 +143,10 @@ class _Search:
     def __init__(
         self, run: Run[SearchSettings], objective: Objective, accelerator: Accelerator, progress: bool
     ) -> None:
-        config: SearchSettings = run.config
-        self.run, self.config, self.objective, self.accelerator = run, config, objective, accelerator
-        self.is_main = accelerator.is_main_process
-        self.progress = progress and self.is_main
+        self.run, self.config, self.objective, self.accelerator = run, run.config, objective, accelerator
+        self.progress = progress and accelerator.is_main_process
         self.reduce = make_reduce(accelerator)
-        self.strategy = make_strategy(objective, config, self.reduce)
+        self.strategy = make_strategy(objective, self.config, self.reduce)
         self.about = self.strategy.description
         self.guess = objective.guess()
         self.judged_against = objective.guess(self.about.judged_on)
@@ -166,7 +163,7 @@ class _Search:
         else:
             self._train()
         genotype = self._keep_genotype() if finished else self._describe_genotype()
-        if self.is_main and run.history:
+        if self.accelerator.is_main_process and run.history:
             from flair_nas.drawing.charts import draw_progress
 
             draw_progress(run.history, run.folder / "progress.svg", self.objective.metric)
@@ -180,8 +177,7 @@ class _Search:
         if not self.epoch:
             log_derived_settings(objective)
         steps = {epoch: objective.steps(epoch) for epoch in epochs}
-        total = sum(steps.values())
-        display = _Display(total, self.config.epochs, self.strategy, objective.metric, self.progress)
+        display = _Display(sum(steps.values()), self.config.epochs, self.strategy, objective.metric, self.progress)
         with contextlib.closing(display):
             objective.module.train()
             try:
@@ -218,9 +214,12 @@ class _Search:
             self.reduce([buffer for buffer in self.objective.module.buffers() if buffer.is_floating_point()])
         loss, value, figures_of_tasks = self.objective.evaluate()
         if not math.isfinite(loss):
-            self._check_weights(epoch, steps, max_norm)
-            if not self.about.bears_nan:
-                raise NotFiniteError(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
+            parameters = self.objective.module.named_parameters()
+            wrong = [name for name, weight in parameters if not weight.isfinite().all()]  # they are never saved
+            if wrong or not self.about.bears_nan:
+                norm = f"the largest gradient of the epoch had the norm {max_norm:g}"
+                what = f"{wrong[0]}; {norm}" if wrong else f"the valid loss is {loss}"
+                raise NotFiniteError(f"not finite after epoch {epoch}: {what}. {REMEDY}")
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         metric = self.objective.metric
         further: JSON = {
@@ -238,15 +237,6 @@ class _Search:
         self.epoch = epoch
         self._save(finished=False)
         display.epoch(line)
-
-    def _check_weights(self, epoch: int, steps: int, max_norm: float) -> None:
-        """Raise a NotFiniteError if a weight is not finite: such weights are never saved."""
-        for name, weight in self.objective.module.named_parameters():
-            if not weight.isfinite().all():
-                raise NotFiniteError(
-                    f"not finite after epoch {epoch}, step {steps}: {name}; the largest gradient of the epoch had the "
-                    f"norm {max_norm:g}. {REMEDY}"
-                )
 
     # --- the run folder ---
 
@@ -270,7 +260,7 @@ class _Search:
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
-        newest, fixed = self.run.checkpoints.newest, self._describe_fixed()
+        fixed, processes = self._describe_fixed(), self.accelerator.num_processes
         (data, before), (saved_data, saved_before) = (
             text.partition(" after ")[::2] for text in (self.objective.fingerprint, state["text"])
         )
@@ -281,14 +271,12 @@ class _Search:
              f"the weights of {self.config.continual.after}, from which this search goes on, have changed since"),
             (fixed != state["fixed"],
              f"the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} when this search began"),
+            (processes != len(state["random"]),
+             f"it is of a search with {len(state['random'])} processes, this one has {processes}"),
         ]  # fmt: skip
         if changes := [message for wrong, message in checks if wrong]:
+            newest = self.run.checkpoints.newest
             raise FlairNasError(f"{newest}: {'; '.join(changes)}; choose another folder, or give back what was there")
-        if len(state["random"]) != self.accelerator.num_processes:
-            raise FlairNasError(
-                f"{newest} is of a search with {len(state['random'])} processes, this one has "
-                f"{self.accelerator.num_processes}; they would not go on alike"
-            )
         self.objective.module.load_state_dict(state["model"])
         self.strategy.load_state_dict(state["strategy"])
         self.epoch = state["epoch"]
@@ -391,9 +379,8 @@ class _Display:
         training = "" if loss is None else f"train {self.metric.format_loss(loss)}, "
         (best,) = (line.get(key) for key in self.metric.best(0.0))
         if best is not None:  # the genotype is that of the best candidate, not of the one that trains
-            valid += (
-                f", the best so far {self.metric.plain(self.metric.from_loss(best) if self.metric.from_loss else best)}"
-            )
+            best = self.metric.from_loss(best) if self.metric.from_loss else best
+            valid += f", the best so far {self.metric.plain(best)}"
         tasks = "".join(
             f"; {name}: " + ", ".join(f"{key} {math.nan if value is None else value:.4g}" for key, value in of.items())
             for name, of in line.get("tasks", {}).items()

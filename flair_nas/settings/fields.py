@@ -55,15 +55,10 @@ class Kind(NamedTuple):
 
 
 def setting(default: Any, help: str, **options: Any) -> Any:
-    """Make a field of settings.
+    """Make a field of settings; the options are those of `Kind` from `low` to `section`.
 
     Its annotation is int, float, bool, str, a list of one of these, or one of these with ``| None``. ``bool | int``
     is a switch that is on, off, or on with a number.
-
-    Args:
-        default: the default. A list is copied for each instance.
-        help: one line for ``--help``.
-        options: from `low` to `section` of `Kind`.
     """
     metadata = {"kind": Kind(default, help, **options)}
     if isinstance(default, list):
@@ -72,11 +67,9 @@ def setting(default: Any, help: str, **options: Any) -> Any:
 
 
 def part(config_type: type, section: str) -> Any:
-    """Make a field of settings of their own. Files and flags have them flat, among the others.
+    """Make a field of settings of their own, which a section of ``--help`` shows. Their dataclass checks nothing.
 
-    Args:
-        config_type: the dataclass of these settings. It checks nothing itself.
-        section: their title in ``--help``.
+    Files and flags have them flat, among the others.
     """
     return dataclasses.field(default_factory=config_type, metadata={"part": config_type, "section": section})
 
@@ -84,12 +77,8 @@ def part(config_type: type, section: str) -> Any:
 def choice(default: str, classes: Callable[[], Mapping[str, type]], help: str) -> Any:
     """Make a field of settings of one of several dataclasses. Its value may be a name, for the defaults of that class.
 
-    Files and flags have the name, and the settings of the chosen class flat among the others.
-
-    Args:
-        default: the name of the class that is the default.
-        classes: returns the dataclasses by name. They check nothing themselves.
-        help: one line for ``--help``, without the names.
+    Files and flags have the name, and the settings of the chosen class flat among the others. The dataclasses by name
+    check nothing themselves.
     """
     return dataclasses.field(default=default, metadata={"classes": classes, "help": help})
 
