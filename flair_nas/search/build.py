@@ -56,6 +56,6 @@ def make_strategy(objective: Objective, config: SearchSettings, reduce: Reduce |
     if not last:
         return make(objective, config, config.own, reduce)
     alone = dataclasses.replace(config.continual, retrain_epochs=0)
-    of_search = dataclasses.replace(config, epochs=config.epochs - last, continual=alone)
-    search = make(objective, of_search, of_search.own, reduce)
-    return Retrained(search, of_search.epochs, objective, config, reduce)
+    first = dataclasses.replace(config, epochs=config.epochs - last, continual=alone)
+    search = make(objective, first, first.own, reduce)
+    return Retrained(search, first.epochs, objective, config, reduce)

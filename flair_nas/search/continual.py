@@ -1,4 +1,4 @@
-"""Continual architecture search (CAS, Pasunuru and Bansal, 2019): a search that goes on from the weights of another."""
+"""Continual architecture search (CAS, Pasunuru and Bansal, 2019): searches that go on from the weights of others."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def continue_from(objective: Objective, config: ContinualSettings, stage: Stage 
 
 
 def _make_penalty(objective: Objective, config: ContinualSettings, continues: bool) -> Callable[[Tensor], Tensor]:
-    """Make a function that adds the penalty on what the next search takes, or on its change if the search continues."""
+    """Make a function that adds the penalties on the weights of layer and linear map, or on their change."""
     maps = [weight for name, weight in carried(objective).items() if _is_of_linear_map(name)]
 
     def protected() -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The controller of ENAS (Pham et al., ICML 2018), which draws cells, and how it learns from their losses."""
+"""The controller of ENAS (Pham et al., ICML 2018), which draws cells and learns from their losses."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Controller(nn.Module):
         locality: λ; the logit of a tail that is k nodes back falls by k² / λ. None for no such term.
 
     Shape of the parameters:
-        lstm [2d, 4d] (w_lstm), rows x then h, columns i, f, o, g; start [d] (g_emb); operations [4, d] (w_emb) in the
-        order tanh, relu, sigmoid, identity; tail_keys [d, d] (attn_w_1); tail_query [d, d] (attn_w_2); tail_score [d]
+        lstm [2d, 4d] (w_lstm), rows x then h, columns i, f, o, g. start [d] (g_emb). operations [4, d] (w_emb), rows
+        tanh, relu, sigmoid, identity. tail_keys [d, d] (attn_w_1). tail_query [d, d] (attn_w_2). tail_score [d]
         (attn_v).
     """
 
@@ -151,7 +151,7 @@ class Reinforce:
 
     @torch.no_grad()
     def distance(self, draw: Draw) -> float:
-        """Return how much likelier a draw was than under the untrained controller, in nats."""
+        """Return log p of a draw, minus that under the untrained controller, in nats."""
         return float(draw.log_probability) - float(self.prior.score(draw.genotype)[0])
 
     def learn(self, draws: Sequence[Draw], losses: Sequence[float]) -> list[float]:

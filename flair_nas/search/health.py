@@ -33,9 +33,9 @@ def flatten(weights: Sequence[Tensor]) -> Tensor:
 def drift(path: Sequence[Tensor]) -> float:
     """Compute the cosine between the movements in the first and in the last third of a path of weights.
 
-    It is about 0, within 1 / √(number of weights), for weights that noise moves, less for weights that swing around a
-    minimum, and nearly 1 for weights on their way. Adam's momentum correlates movements over some twenty steps, so the
-    third between them is left out.
+    It is about 0, within 1 / √(number of weights), for weights that noise moves. It is less for weights that swing
+    around a minimum, and nearly 1 for weights on their way. Adam's momentum correlates movements over some twenty
+    steps, so the third between them is left out.
     """
     steps = len(path) - 1
     before = path[-(-steps // 3)] - path[0]
@@ -93,11 +93,11 @@ class Convergence:
 class Health(TypedDict):
     """Health of a search at the end of an epoch.
 
-    Its `parts`, ``intra`` and ``inter`` if learned, have the `drift` of the epoch's steps, None for less than two
-    steps, and ``drifts``, True if it is beyond chance.
+    Each of its `parts`, ``intra`` and ``inter``, has the `drift` of the epoch's steps, None for less than two. Its
+    ``drifts`` is True if the drift is beyond chance.
     """
 
-    parts: dict[str, dict[str, float | bool | None]]
+    parts: dict[str, dict[str, float | bool | None]]  # those that learn
     clear: float  # the share of the choices that are clear
     changed: int | None  # nodes that differ from those `over` epochs ago; None after the first epoch
     over: int  # at most `EPOCHS`
@@ -173,10 +173,10 @@ def explain_failure(
     part: str = "valid",
     longer: str = "",
 ) -> str:
-    """Return a sentence on a search that learned nothing, and what to change; empty if it did better than a guess.
+    """Return a sentence on a search that learned nothing, with advice; empty if it did better than a guess.
 
-    Costs are of a part, ``valid`` or ``train``, losses those of training in each epoch; None where there is none. Where
-    each candidate is trained alone, `longer` is the advice.
+    Costs are of a part, ``valid`` or ``train``. Losses are those of training in each epoch, None where there is none.
+    Where each candidate is trained alone, `longer` is the advice.
     """
     if guess is None or not (figures := fall_short(cost, guess, metric, f"its {part}")):
         return ""

@@ -1,4 +1,4 @@
-"""Perturbation-based selection (DARTS-PT, Wang et al., ICLR 2021): keep what the supernet would miss the most.
+"""Perturbation-based selection (DARTS-PT, Wang et al., ICLR 2021).
 
 Each edge and operation of a node is taken away in turn. The one whose absence raises the validation loss the most
 stays. The supernet's weights learn to do without the others before the next node is decided.
@@ -33,7 +33,7 @@ def select_by_perturbation(
     A choice is scored on some validation segments. Between two decisions, the model weights make some training steps.
 
     Returns:
-        The genotype, and the margin of each decision: how much more the loss rises without the kept choice than without
+        The genotype, and the margin of each decision: the rise of the loss without the kept choice, minus that without
         the next best.
     """
     objective, config = model_optimizer.objective, model_optimizer.config

@@ -74,7 +74,7 @@ class Objective(Protocol):
         """Compute loss and metric on the whole validation part, in evaluation mode."""
 
     def evaluation_seconds(self) -> float:
-        """Measure how long `evaluate` takes."""
+        """Measure the time of `evaluate`."""
         started = time.perf_counter()
         self.evaluate()
         return time.perf_counter() - started
@@ -98,7 +98,7 @@ class StepFigures(NamedTuple):
 
 
 class Description:
-    """Description of a strategy: the part that its genotype was judged on, and how far to trust it."""
+    """Description of a strategy: the part that judges its genotype, and a verdict on it."""
 
     bears_nan: bool = False  # True if a search goes on after an epoch whose valid loss is not finite
     judged_on: str = "valid"  # part of the data that `cost` is a figure of, ``valid`` or ``train``
@@ -115,7 +115,7 @@ class Description:
         return history[-1] if self.judged_on == "valid" else {}
 
     def verdict(self, history: Sequence[JSON]) -> str:
-        """Return a plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
+        """Return a plain sentence on the reliability of the genotype; empty if there is nothing to say.
 
         Losses in the history are None where they were not finite.
         """

@@ -49,8 +49,8 @@ class SearchResult:
         history: contents of ``history.jsonl``, a dictionary per epoch.
         out: the run folder.
         metric: the metric that the objective is judged by; its `key` is in the history.
-        verdict: one plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
-        learned: False if the search did no better than a guess without a model; the verdict says what to change.
+        verdict: one plain sentence on the reliability of the genotype; empty if there is nothing to say.
+        learned: False if the search did no better than a guess without a model; the verdict then has advice.
 
     Example:
         The folder is that of the example of `search_genotype`, and nothing is searched again.
@@ -94,7 +94,7 @@ def search_genotype(
 
     Raises:
         FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
-        RunStopped: after Ctrl-C; the message says how to go on.
+        RunStopped: after Ctrl-C; the message has the command that goes on.
         OSError: a folder that cannot be written, or a full disk; the last good checkpoint is kept.
 
     Example:

@@ -198,7 +198,7 @@ def as_flags(config: DataclassInstance, config_type: type) -> str:
 
 
 def check_device(name: str) -> str:
-    """Return what is wrong with the name of a device, or an empty text. PyTorch is asked later if it is there."""
+    """Return the problem of the name of a device, or an empty text. PyTorch is asked later if the device is there."""
     return "" if re.fullmatch(r"cpu(:0)?|cuda(:\d{1,3})?", name) else "must be cpu, cuda or cuda:N"
 
 
@@ -227,8 +227,8 @@ def raise_problems(problems: Sequence[str], where: str = "") -> None:
 def find_problems(config: DataclassInstance) -> list[str]:
     """Return the problems of all settings: wrong types and values out of range.
 
-    Paths, tuples, ranges and numbers of NumPy become what a file of settings would hold. The name of a choice becomes
-    its settings.
+    Paths, tuples, ranges and numbers of NumPy become values that a file of settings can hold. The name of a choice
+    becomes its settings.
     """
     kinds, problems = get_kinds(type(config)), list[str]()
     for field in dataclasses.fields(config):

@@ -141,11 +141,11 @@ def resolve(
     if preset is not None:
         settings |= load_preset(kind, preset, config_type)
     if file is not None:
-        of_file = read_settings(file, config_type)
-        if from_run and (command := _command_of(of_file)) not in ("", _command_of(get_kinds(config_type))):
+        from_file = read_settings(file, config_type)
+        if from_run and (command := _command_of(from_file)) not in ("", _command_of(get_kinds(config_type))):
             raise UnknownSettingsError(f"{file}: these are the settings of flair-nas {command}")
-        raise_problems(problems_in(config_type, of_file), f"{file}: ")
-        settings |= of_file
+        raise_problems(problems_in(config_type, from_file), f"{file}: ")
+        settings |= from_file
     return make_settings(config_type, {**settings, **(flags or {})})
 
 
