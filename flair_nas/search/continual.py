@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.library.named import load_genotype
-from flair_nas.nn.cell import CellBase
 from flair_nas.runs.checkpoints import Checkpoints
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.protocols import Objective
@@ -84,7 +83,7 @@ def matrices(supernet: OneTask) -> list[Tensor]:
     """
     parts: list[Tensor] = []
     for direction in directions(supernet):
-        cell: CellBase = direction.cell if isinstance(direction, InterCellSupernet) else direction
+        cell = direction.cell if isinstance(direction, InterCellSupernet) else direction
         hidden: Tensor = cell.weight_hidden
         if hidden.dim() == 1:
             parts += [*cell.weight_input.t().chunk(2), hidden]  # [H, D] each, and [H]
