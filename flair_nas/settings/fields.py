@@ -1,4 +1,4 @@
-"""Fields of settings, which carry their help and range; their checks, and Flair's names, accepted beside ours.
+"""Fields of settings, with their help and range; their checks, and Flair's names for them.
 
 The settings of a command are a dataclass whose fields are made by `setting`:
 
@@ -106,16 +106,16 @@ def get_classes(config_type: type) -> dict[str, Mapping[str, type]]:
 
 
 def get_all_kinds(config_type: type) -> dict[str, Kind]:
-    """Return the kind of each setting that a file or flag can have, those of all classes of a choice too."""
+    """Return the kind of each setting that a file or flag can have, with those of all classes of a choice."""
     kinds = dict(get_kinds(config_type))
     for classes in get_classes(config_type).values():
         for own in classes.values():
-            kinds = {**kinds, **get_kinds(own), **kinds}
+            kinds = {**kinds, **get_kinds(own), **kinds}  # the first owner of a setting gives its kind
     return kinds
 
 
 def _get_chosen_kinds(config_type: type, settings: Mapping[str, Any]) -> dict[str, Kind]:
-    """Return the kind of each setting that a file with these can have, given the classes that it chooses."""
+    """Return the kind of each setting, with those of the classes that some settings choose."""
     kinds = dict(get_kinds(config_type))
     for name, classes in get_classes(config_type).items():
         chosen = settings.get(name, kinds[name].default)
