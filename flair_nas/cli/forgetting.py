@@ -32,20 +32,20 @@ def run(arguments: argparse.Namespace) -> int:
         from flair_nas.search.forgetting import evaluate_stages
 
     count = len(arguments.runs)
-    lost: list[float] = []
-    unlearned: list[str] = []
+    tasks = []
     for number, task in enumerate(evaluate_stages(arguments.runs, arguments.part)):
-        if not lost:
+        if number == 0:
             print(f"| task | metric | {' | '.join(f'after {stage}' for stage in range(1, count + 1))} | forgetting |")
             print("| --- " * (count + 3) + "|")
         cells = ["-"] * number + [f"{value:.2f}" for value in task.values]
         print(f"| {task.name} | {task.metric.title} | {' | '.join(cells)} | {task.forgetting + 0.0:.2f} |", flush=True)
-        lost.append(task.forgetting)
-        if task.unlearned:
-            unlearned.append(
-                f"{task.name} learned nothing: {task.unlearned}. Its row tells nothing: search it anew with more "
-                "--epochs or another --learning-rate, and the later ones after it."
-            )
-    print(f"\nmean forgetting of the first {count - 1}: {statistics.mean(lost[:-1]) + 0.0:.2f}")
-    print(*unlearned, sep="\n", end="\n" if unlearned else "")
+        tasks.append(task)
+    mean = statistics.mean(task.forgetting for task in tasks[:-1])
+    print(f"\nmean forgetting of the first {count - 1}: {mean + 0.0:.2f}")
+    unlearned = [task for task in tasks if task.unlearned]
+    for task in unlearned:
+        print(
+            f"{task.name} learned nothing: {task.unlearned}. Its row tells nothing: search it anew with more --epochs "
+            "or another --learning-rate, and the later ones after it."
+        )
     return 1 if len(unlearned) == count else 0

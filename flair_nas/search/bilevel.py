@@ -9,18 +9,15 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flair_nas.errors import NotFiniteError
 from flair_nas.runs.random_state import random_state, restore_random_state
-from flair_nas.search.protocols import REMEDY
-
-if TYPE_CHECKING:
-    from flair_nas.search.protocols import Batch, BatchPart, Objective, Reduce
-    from flair_nas.search.settings import CommonSettings
+from flair_nas.search.protocols import REMEDY, Batch, BatchPart, Objective, Reduce
+from flair_nas.search.settings import CommonSettings
 
 
 def architecture_weights(objective: Objective) -> list[nn.Parameter]:
@@ -43,29 +40,22 @@ def training_loss(objective: Objective, part: BatchPart, keep_state: bool = Fals
 
 def mean_gradients(
     objective: Objective,
-    loss: Callable[..., Tensor],
+    loss: Callable[[BatchPart], Tensor],
     parts: Sequence[BatchPart],
     parameters: Sequence[nn.Parameter],
-    *,
-    keep_state: bool = False,
     reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """Compute the mean loss of the parts of a batch, all of one size, and its gradients.
-
-    Returns:
-        The loss and a gradient per parameter, zero where the loss does not depend on it.
-    """
+    """Compute the mean loss of the parts of a batch, all of one size, and its gradient by each parameter, or zeros."""
     losses: list[Tensor] = []
     gradients = [torch.zeros_like(parameter) for parameter in parameters]
     wanted = {id(parameter) for parameter in parameters}
-    everything = [*model_weights(objective), *architecture_weights(objective)]
-    others = [parameter for parameter in everything if id(parameter) not in wanted and parameter.requires_grad]
+    others = [weight for weight in objective.module.parameters() if weight.requires_grad and id(weight) not in wanted]
     for parameter in others:  # to compute their gradients would take time
         parameter.requires_grad_(False)
     try:
         with torch.enable_grad():
             for part in parts:
-                value = loss(part, keep_state=keep_state) / len(parts)
+                value = loss(part) / len(parts)
                 for gradient, grad in zip(gradients, torch.autograd.grad(value, parameters, allow_unused=True)):
                     if grad is not None:
                         gradient += grad
@@ -86,16 +76,11 @@ def first_order(
     architecture: Sequence[nn.Parameter] | None = None,
     reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """Compute ∇_α L_val(w, α); see `second_order` for the arguments. Running statistics stay as they were.
-
-    Returns:
-        The validation loss, and a gradient per architecture weight.
-    """
+    """Compute the validation loss and ∇_α L_val(w, α); see `second_order`. Running statistics stay as they were."""
     architecture = architecture_weights(objective) if architecture is None else architecture
+    validate = partial(objective.validation_loss, keep_state=True)
     with preserve(objective.module.buffers()):
-        return mean_gradients(
-            objective, objective.validation_loss, validation_batch.parts, architecture, keep_state=True, reduce=reduce
-        )
+        return mean_gradients(objective, validate, validation_batch.parts, architecture, reduce)
 
 
 def second_order(
@@ -130,7 +115,7 @@ def second_order(
     weights = model_weights(objective)
     architecture = list(architecture_weights(objective) if architecture is None else architecture)
     differentiate = partial(mean_gradients, objective, reduce=reduce)
-    train = partial(training_loss, objective)
+    train, validate = partial(training_loss, objective), partial(objective.validation_loss, keep_state=True)
     randomness = random_state()
     with preserve([*objective.module.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
         start = [weight.clone() for weight in weights]
@@ -140,7 +125,7 @@ def second_order(
         for weight, gradient in zip(learning, gradients):
             weight.copy_(weight - learning_rate * (gradient + weight_decay * weight))  # w'
         both = [*architecture, *weights]
-        loss, gradients = differentiate(objective.validation_loss, validation_batch.parts, both, keep_state=True)
+        loss, gradients = differentiate(validate, validation_batch.parts, both)
         result, direction = gradients[: len(architecture)], gradients[len(architecture) :]
         clip_gradients(direction, clip)
         norm = gradient_norm(direction)
@@ -214,32 +199,21 @@ class ModelOptimizer:
         return self.config.clip if batch.clip is None else batch.clip
 
     def step(self, epoch: int, step: int, batch: Batch) -> float:
-        """Make a step; return the loss.
-
-        Raises:
-            NotFiniteError: before the weights are touched.
-        """
+        """Make a step; return the loss. A NotFiniteError leaves the weights as they were."""
         weights = self.weights if batch.weights is None else batch.weights
-        loss, gradients = mean_gradients(
-            self.objective, partial(training_loss, self.objective), batch.parts, weights, keep_state=True,
-            reduce=self.reduce,
-        )  # fmt: skip
-        self.gradient_norm = check_finite(self.objective, "training", epoch, step, loss, weights, gradients)
-        clip_gradients(gradients, self.clip(batch))
+        train = partial(training_loss, self.objective, keep_state=True)
+        loss, gradients = mean_gradients(self.objective, train, batch.parts, weights, self.reduce)
+        place = f"epoch {epoch}, step {step + 1}: training loss {loss:g}"
+        self.gradient_norm = check_finite(self.objective, place, loss, weights, gradients)
         self.optimizer.param_groups[0]["lr"] = self.learning_rate(epoch, batch)
-        apply_gradients(self.optimizer, weights, gradients)
+        apply_gradients(self.optimizer, weights, gradients, self.clip(batch))
         return loss
 
 
 class ArchitectureOptimizer:
-    """Adam on the validation loss for a group of architecture weights.
+    """Adam on the validation loss for a group of architecture weights, by their gradient of order 1 or 2, clipped.
 
-    Args:
-        model: the optimizer of the model weights, of the same objective.
-        weights: the architecture weights.
-        order: order of their gradient, 1 or 2.
-        clip: largest norm of their gradient; None for no clipping.
-        options: the learning rate and further options of Adam.
+    The options are those of Adam. The optimizer of the model weights is of the same objective.
     """
 
     def __init__(
@@ -249,11 +223,7 @@ class ArchitectureOptimizer:
         self.adam = torch.optim.Adam(weights, **options)
 
     def step(self, epoch: int, step: int, training: Batch, validation: Batch) -> float:
-        """Make a step; return the validation loss.
-
-        Raises:
-            NotFiniteError: before the weights are touched.
-        """
+        """Make a step; return the validation loss. A NotFiniteError leaves the weights as they were."""
         objective, model = self.model.objective, self.model
         if self.order == 1:
             loss, gradients = first_order(objective, validation, architecture=self.weights, reduce=model.reduce)
@@ -263,14 +233,17 @@ class ArchitectureOptimizer:
                 learning_rate=model.learning_rate(epoch, training), weight_decay=model.config.weight_decay,
                 clip=model.clip(training),
             )  # fmt: skip
-        check_finite(objective, "validation", epoch, step, loss, self.weights, gradients)
-        clip_gradients(gradients, self.clip)
-        apply_gradients(self.adam, self.weights, gradients)
+        place = f"epoch {epoch}, step {step + 1}: validation loss {loss:g}"
+        check_finite(objective, place, loss, self.weights, gradients)
+        apply_gradients(self.adam, self.weights, gradients, self.clip)
         return loss
 
 
-def apply_gradients(optimizer: torch.optim.Optimizer, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """Make a step of an optimizer with these gradients of its weights."""
+def apply_gradients(
+    optimizer: torch.optim.Optimizer, weights: Sequence[Tensor], gradients: Sequence[Tensor], clip: float | None
+) -> None:
+    """Make a step of an optimizer with the clipped gradients of its weights."""
+    clip_gradients(gradients, clip)
     for weight, gradient in zip(weights, gradients):
         weight.grad = gradient
     optimizer.step()
@@ -278,27 +251,15 @@ def apply_gradients(optimizer: torch.optim.Optimizer, weights: Sequence[Tensor],
 
 
 def check_finite(
-    objective: Objective,
-    which: str,
-    epoch: int,
-    step: int,
-    loss: float,
-    parameters: Sequence[Tensor],
-    gradients: Sequence[Tensor],
+    objective: Objective, place: str, loss: float, weights: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> float:
-    """Refuse a loss or gradients that are not finite, and return the norm of all gradients together.
-
-    Raises:
-        NotFiniteError: it names the step and the largest gradient.
-    """
+    """Return the norm of all gradients together. Raise a NotFiniteError if it or the loss is not finite."""
     total = gradient_norm(gradients)
     if math.isfinite(loss) and math.isfinite(total):
         return total
     names = {id(parameter): name for name, parameter in objective.module.named_parameters()}
-    norms = [(float(torch.linalg.vector_norm(gradient)), names[id(p)]) for p, gradient in zip(parameters, gradients)]
-    # one that is not a number counts as larger than all
-    norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))
+    norms = [(gradient_norm([gradient]), names[id(weight)]) for weight, gradient in zip(weights, gradients)]
+    norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))  # not a number counts as the largest
     raise NotFiniteError(
-        f"not finite in epoch {epoch}, step {step + 1}: {which} loss {loss:g}; the largest gradient is that of {name}, "
-        f"its norm is {norm:g}. {REMEDY}"
+        f"not finite in {place}; the largest gradient is that of {name}, its norm is {norm:g}. {REMEDY}"
     )

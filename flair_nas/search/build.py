@@ -9,7 +9,7 @@ from collections.abc import Callable
 from accelerate import Accelerator
 
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.continual import Stage, continue_from, find_stage
+from flair_nas.search.continual import continue_from, find_stage
 from flair_nas.search.objectives import several
 from flair_nas.search.protocols import Data, Objective, Reduce, Strategy
 from flair_nas.search.registry import strategy_class
@@ -29,13 +29,11 @@ def make_objective(
     make: Callable[[Accelerator], Objective] | None = None,
     progress: bool = False,
 ) -> Objective:
-    """Make the objective that the settings name; `search_genotype` says what `data` and `make` put in its place.
-
-    Raises:
-        FlairNasError: data that cannot be used, or settings that contradict them.
-    """
+    """Make the objective of the settings. `data` or `make` take its place as in `search_genotype`."""
     stage = find_stage(config)  # before data are read, which may take a while
-    return build_objective(config, accelerator, stage, make or read_data(config, data, progress))
+    objective = (make or read_data(config, data, progress))(accelerator)
+    continue_from(objective, config.continual, stage)
+    return objective
 
 
 def read_data(config: SearchSettings, data: Data = None, progress: bool = False) -> Callable[[Accelerator], Objective]:
@@ -44,15 +42,6 @@ def read_data(config: SearchSettings, data: Data = None, progress: bool = False)
     kind = several if config.objective == "several" else task_module(config.objective)
     corpus = kind.read(config, data, progress)
     return lambda accelerator: kind.build(config, corpus, accelerator)
-
-
-def build_objective(
-    config: SearchSettings, accelerator: Accelerator, stage: Stage | None, make: Callable[[Accelerator], Objective]
-) -> Objective:
-    """Build an objective, which goes on from a stage if there is one."""
-    objective = make(accelerator)
-    continue_from(objective, config.continual, stage)
-    return objective
 
 
 def log_derived_settings(objective: Objective) -> None:
@@ -67,6 +56,6 @@ def make_strategy(objective: Objective, config: SearchSettings, reduce: Reduce |
     if not last:
         return make(objective, config, config.own, reduce)
     alone = dataclasses.replace(config.continual, retrain_epochs=0)
-    of_search = dataclasses.replace(config, epochs=config.epochs - last, continual=alone)
-    search = make(objective, of_search, of_search.own, reduce)
-    return Retrained(search, of_search.epochs, objective, config, reduce)
+    first = dataclasses.replace(config, epochs=config.epochs - last, continual=alone)
+    search = make(objective, first, first.own, reduce)
+    return Retrained(search, first.epochs, objective, config, reduce)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
 
 from flair_nas.language_model.config import check_rising
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.registry import strategy_settings
 from flair_nas.search.settings import CommonSettings, ContinualSettings, StrategySettings
-from flair_nas.settings.fields import COUNT, PROBABILITY, changed, choice, find_problems, part, raise_problems, setting
-
-PLACES = ("text", "data_root", "device", "storage", "after")
-"""Settings of places on a machine."""
+from flair_nas.settings.fields import COUNT, PROBABILITY, choice, find_problems, flatten, part, raise_problems, setting
 
 
 @dataclass
@@ -22,9 +18,6 @@ class SearchSettings(CommonSettings):
 
     The defaults are those of I-DARTS on Penn Treebank, as far as they are published. Initialisation and learning rate
     differ, to suit any size.
-
-    Raises:
-        FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
     strategy: StrategySettings | str = choice("gradient", strategy_settings, "search strategy")
@@ -35,11 +28,7 @@ class SearchSettings(CommonSettings):
         self.check()
 
     def check(self) -> None:
-        """Check all settings, which may have changed since they were made.
-
-        Raises:
-            FlairNasError: settings that cannot be used or contradict each other; it names all of them.
-        """
+        """Raise a FlairNasError that names all settings that cannot be used, or contradict each other."""
         problems = find_problems(self)
         if type(self.strategy) in strategy_settings().values():
             with contextlib.suppress(TypeError, ValueError, AttributeError):  # a wrong type contradicts nothing
@@ -55,7 +44,8 @@ class SearchSettings(CommonSettings):
     @property
     def strategy_name(self) -> str:
         """Name of the strategy."""
-        return next(name for name, own in strategy_settings().items() if type(self.strategy) is own)
+        name: str = flatten(self)["strategy"]
+        return name
 
     @property
     def unshared(self) -> str:
@@ -76,10 +66,6 @@ class SearchSettings(CommonSettings):
             *self.batch_problems(self.own.min_sequences(self)),
         ]
 
-    def portable(self) -> dict[str, Any]:
-        """Return the settings that differ from their defaults, without places, for a genotype's provenance."""
-        return {name: value for name, value in changed(self).items() if name not in PLACES}
-
 
 @dataclass
 class SearchConfig(SearchSettings, TextSettings):
@@ -95,9 +81,8 @@ class SearchConfig(SearchSettings, TextSettings):
     """
 
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: types up to each cluster's end", check=check_rising,
-        **COUNT,
-    )  # fmt: skip
+        [], "adaptive softmax, for large vocabularies: types up to each cluster's end", check=check_rising, **COUNT
+    )
     bptt: int = setting(35, "words of a segment of truncated back-propagation", **COUNT)
     min_steps: int = setting(
         0, "fewest optimizer steps of an epoch: on a short text segments have fewer words than bptt, down to 5",
@@ -113,6 +98,5 @@ class SearchConfig(SearchSettings, TextSettings):
         0.1, "embedding and softmax start uniform in +-this (the papers' code: 0.04)", low=1e-12, high=10
     )
     frequency_bias: bool = setting(
-        True,
-        "the bias of a plain softmax starts at the logarithms of word frequencies (the papers' code: 0)",
+        True, "the bias of a plain softmax starts at the logarithms of word frequencies (the papers' code: 0)"
     )

@@ -1,4 +1,4 @@
-"""Continual architecture search (CAS, Pasunuru and Bansal, 2019): a search that goes on from the weights of another."""
+"""Continual architecture search (CAS, Pasunuru and Bansal, 2019): searches that go on from the weights of others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +22,8 @@ from flair_nas.search.several_config import settings_class
 from flair_nas.settings.fields import flatten
 from flair_nas.settings.resolve import read_mapping, read_run_settings
 from flair_nas.storage.paths import user_path
-from flair_nas.supernet import InterCellSupernet
+from flair_nas.supernet import InterCellSupernet, OneTask
 from flair_nas.supernet.shared import directions, layer_weights
-
-if TYPE_CHECKING:
-    from flair_nas.nn.cell import CellBase
-    from flair_nas.supernet import OneTask
 
 log = logging.getLogger("flair_nas")
 
@@ -46,21 +42,16 @@ class Stage(NamedTuple):
 
 
 def load_stage(folder: str | Path) -> Stage:
-    """Load a finished search with shared weights.
-
-    Raises:
-        FlairNasError: no search, one that is not finished or has no shared weights, or damaged checkpoints.
-    """
+    """Load a finished search with shared weights. Any other folder is a FlairNasError."""
     folder = user_path(folder)
     if not (folder / "config.yaml").exists():
         raise FlairNasError(f"{folder}: there is no search in this folder (no config.yaml)")
     objective = read_mapping(folder / "config.yaml").get("objective", "text")
     config = read_run_settings(folder / "config.yaml", settings_class(objective))
-    state = Checkpoints(folder).load()
-    done = 0 if state is None else state["epoch"]
-    if state is None or not state["finished"]:
+    state = Checkpoints(folder).load() or {"epoch": 0, "finished": False}
+    if not state["finished"]:
         raise FlairNasError(
-            f"{folder}: this search has finished {done} of {config.epochs} epochs; go on with it first: "
+            f"{folder}: this search has finished {state['epoch']} of {config.epochs} epochs; go on with it first: "
             f"flair-nas search --resume {folder}"
         )
     if config.unshared:
@@ -71,15 +62,16 @@ def load_stage(folder: str | Path) -> Stage:
 
 
 def find_stage(config: SearchSettings) -> Stage | None:
-    """Return the finished search that settings go on from, if there is one.
-
-    Raises:
-        FlairNasError: it cannot be continued, or is of another space.
-    """
+    """Return the finished search that settings go on from; None if they begin anew. Refuse one of another space."""
     if config.continual.after is None:
         return None
     stage = load_stage(config.continual.after)
-    check_like(stage, config)
+    same = ["objective", "nodes", "hidden_size", "history", "recurrence", "learn", "directions", "fixed", "gate"]
+    same += ["carry", "gate_links"] if config.history else []
+    there, here = flatten(stage.config), flatten(config)
+    pairs = {name: (there.get(name), here.get(name)) for name in same}
+    if other := [f"{name} {before} there and {now} here" for name, (before, now) in pairs.items() if before != now]:
+        raise FlairNasError(f"{stage.folder} is a search of another space: {', '.join(other)}")
     return stage
 
 
@@ -89,19 +81,19 @@ def matrices(supernet: OneTask) -> list[Tensor]:
     Gate and candidate are matrices of their own, and both read [x | h]. Our supernet has one matrix for a node,
     whichever tail it reads. The paper's has one for each pair of nodes.
     """
-    found: list[Tensor] = []
+    parts: list[Tensor] = []
     for direction in directions(supernet):
-        cell: CellBase = direction.cell if isinstance(direction, InterCellSupernet) else direction
+        cell = direction.cell if isinstance(direction, InterCellSupernet) else direction
         hidden: Tensor = cell.weight_hidden
         if hidden.dim() == 1:
-            found += [*cell.weight_input.t().chunk(2), hidden]  # [H, D] each, and [H]
+            parts += [*cell.weight_input.t().chunk(2), hidden]  # [H, D] each, and [H]
         else:
-            found += torch.cat([cell.weight_input, hidden]).t().chunk(2)  # [H, D + H] each
+            parts += torch.cat([cell.weight_input, hidden]).t().chunk(2)  # [H, D + H] each
         for node in cell.weight_nodes:
-            found += node.t().chunk(2)  # [H, H] each
+            parts += node.t().chunk(2)  # [H, H] each
         for gate in (cell.state_gate, cell.input_gate):
-            found += [] if gate is None else [m.t() for w in (gate.weight_entry, gate.weight_nodes) for m in w]
-    return found
+            parts += [] if gate is None else [m.t() for w in (gate.weight_entry, gate.weight_nodes) for m in w]
+    return parts
 
 
 def sparsity(parts: Sequence[Tensor]) -> Tensor:
@@ -111,7 +103,7 @@ def sparsity(parts: Sequence[Tensor]) -> Tensor:
 
 
 def grams(before: Sequence[Tensor]) -> list[Tensor]:
-    """Return θ θᵀ of each weight matrix θ, which `overlaps` takes; vectors stay."""
+    """Return θ θᵀ of each matrix θ; vectors stay."""
     return [theta if theta.dim() == 1 else theta @ theta.t() for theta in before]
 
 
@@ -120,12 +112,8 @@ def overlaps(changes: Sequence[Tensor], products: Sequence[Tensor]) -> Tensor:
 
     It is Σ (ψ ψᵀ) ⊙ (θ θᵀ). Of vectors it is ‖ψ θ‖².
     """
-    return torch.stack(
-        [
-            (psi * product).square().sum() if psi.dim() == 1 else ((psi @ psi.t()) * product).sum()
-            for psi, product in zip(changes, products)
-        ]
-    )
+    terms = [change * product for change, product in zip(grams(changes), products)]
+    return torch.stack([term.square().sum() if term.dim() == 1 else term.sum() for term in terms])
 
 
 def continue_from(objective: Objective, config: ContinualSettings, stage: Stage | None) -> None:
@@ -133,17 +121,10 @@ def continue_from(objective: Objective, config: ContinualSettings, stage: Stage 
 
     The layer's weights and the linear map before it are taken. The rest of the model, and the architecture weights,
     begin anew.
-
-    Raises:
-        FlairNasError: a search that has no such weights.
     """
     if stage is not None:
-        names = carried(objective)
-        with torch.no_grad():
-            for name, weight in names.items():
-                weight.copy_(weight_of(stage, name, weight))
         digest = hashlib.sha256()
-        for name, weight in names.items():
+        for name, weight in take_weights(objective, stage).items():
             digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
         if stage.data == objective.fingerprint:
             log.warning("%s: that search was on the same data, %s", stage.folder, objective.name)
@@ -154,25 +135,25 @@ def continue_from(objective: Objective, config: ContinualSettings, stage: Stage 
 
 
 def _make_penalty(objective: Objective, config: ContinualSettings, continues: bool) -> Callable[[Tensor], Tensor]:
-    """Make a function that adds the penalty on what the next search takes, or on its change if the search continues."""
+    """Make a function that adds the penalties on the weights of layer and linear map, or on their change."""
     maps = [weight for name, weight in carried(objective).items() if _is_of_linear_map(name)]
 
     def protected() -> list[Tensor]:
         return [*matrices(objective.supernet), *maps]  # type: ignore[arg-type]
 
-    before = [part.detach().clone() for part in protected()] if continues else []
-    products = grams(before)
+    before = [part.detach().clone() if continues else torch.zeros_like(part) for part in protected()]
+    products = grams(before) if config.orthogonality else []
 
     def penalise(loss: Tensor) -> Tensor:
-        changes = [part - old for part, old in zip(protected(), before)] if before else protected()
+        changes = [part - old for part, old in zip(protected(), before)]
         loss = loss + config.sparsity * sparsity(changes)
-        return loss + config.orthogonality * overlaps(changes, products).sum() if before else loss
+        return loss + config.orthogonality * overlaps(changes, products).sum() if products else loss
 
     return penalise
 
 
 def carried(objective: Objective) -> dict[str, nn.Parameter]:
-    """Return the weights that the next search takes, by their names in the model."""
+    """Return the weights that the next search takes, by name."""
     layer = {id(weight) for weight in layer_weights(objective.supernet).values()}  # type: ignore[arg-type]
     named = objective.module.named_parameters()
     return {name: weight for name, weight in named if id(weight) in layer or _is_of_linear_map(name)}
@@ -182,27 +163,16 @@ def _is_of_linear_map(name: str) -> bool:
     return any(part.removeprefix("words_") in LINEAR_MAPS for part in name.split("."))
 
 
-def weight_of(stage: Stage, name: str, like: Tensor) -> Tensor:
-    """Return a weight of a stage.
-
-    Raises:
-        FlairNasError: it has none of that name and shape.
-    """
-    weight = stage.weights.get(name)
-    if weight is None or weight.shape != like.shape:
-        found = "no such weight" if weight is None else list(weight.shape)
-        raise FlairNasError(
-            f"{stage.folder}: {name} is {list(like.shape)} here and {found} there; give both searches "
-            "embeddings of one width"
-        )
-    return weight
-
-
-def check_like(stage: Stage, config: SearchSettings) -> None:
-    """Raise an error for another space."""
-    same = ["objective", "nodes", "hidden_size", "history", "recurrence", "learn", "directions", "fixed", "gate"]
-    same += ["carry", "gate_links"] if config.history else []
-    there, here = flatten(stage.config), flatten(config)
-    pairs = {name: (there.get(name), here.get(name)) for name in same}
-    if other := [f"{name} {before} there and {now} here" for name, (before, now) in pairs.items() if before != now]:
-        raise FlairNasError(f"{stage.folder} is a search of another space: {', '.join(other)}")
+def take_weights(objective: Objective, stage: Stage) -> dict[str, nn.Parameter]:
+    """Give a model the weights of a stage that the next search takes, and return them by name."""
+    weights = carried(objective)
+    for name, weight in weights.items():
+        there = stage.weights.get(name)
+        if there is None or there.shape != weight.shape:
+            raise FlairNasError(
+                f"{stage.folder}: {name} is {list(weight.shape)} here and "
+                f"{'no such weight' if there is None else list(there.shape)} there; give both searches embeddings of "
+                "one width"
+            )
+        weight.data.copy_(there)
+    return weights

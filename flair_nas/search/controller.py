@@ -1,4 +1,4 @@
-"""The controller of ENAS (Pham et al., ICML 2018), which draws cells, and how it learns from their losses."""
+"""The controller of ENAS (Pham et al., ICML 2018), which draws cells and learns from their losses."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ _KEPT = OPERATIONS[1:]  # all but drop
 
 
 class Draw(NamedTuple):
-    """A cell that a controller drew.
-
-    Args:
-        genotype: the cell.
-        log_probability: log p, the sum of the logarithms of the 2N choices.
-        entropy: their entropy Σ -p log p; of what was drawn, as in the authors' code.
-        spread: mean entropy of the distributions drawn from, each divided by that of a uniform one.
-    """
+    """A cell that a controller drew."""
 
     genotype: Genotype
-    log_probability: Tensor
-    entropy: Tensor
-    spread: float
+    log_probability: Tensor  # log p, the sum of the logarithms of the 2N choices
+    entropy: Tensor  # Σ -p log p over the choices, as in the authors' code
+    spread: float  # mean entropy of the distributions drawn from, each divided by that of a uniform one
 
 
 class Controller(nn.Module):
@@ -44,8 +37,8 @@ class Controller(nn.Module):
         locality: λ; the logit of a tail that is k nodes back falls by k² / λ. None for no such term.
 
     Shape of the parameters:
-        lstm [2d, 4d] (w_lstm), rows x then h, columns i, f, o, g; start [d] (g_emb); operations [4, d] (w_emb) in the
-        order tanh, relu, sigmoid, identity; tail_keys [d, d] (attn_w_1); tail_query [d, d] (attn_w_2); tail_score [d]
+        lstm [2d, 4d] (w_lstm), rows x then h, columns i, f, o, g. start [d] (g_emb). operations [4, d] (w_emb), rows
+        tanh, relu, sigmoid, identity. tail_keys [d, d] (attn_w_1). tail_query [d, d] (attn_w_2). tail_score [d]
         (attn_v).
     """
 
@@ -73,19 +66,7 @@ class Controller(nn.Module):
             nn.init.uniform_(weight, -0.01, 0.01, generator=generator)
 
     def score(self, genotype: Genotype) -> tuple[Tensor, Tensor]:
-        """Compute how likely a cell is to be drawn.
-
-        Args:
-            genotype: a cell of N nodes with one edge each.
-
-        Returns:
-            log p, the sum of the logarithms of the 2N choices, and their entropy Σ -p log p, scalars.
-
-        Raises:
-            ValueError: a cell of another space.
-        """
-        if len(genotype.nodes) != self.nodes or any(len(edges) != 1 for edges in genotype.nodes):
-            raise ValueError(f"this controller scores cells of {self.nodes} nodes with one edge each, got {genotype}")
+        """Compute log p of a cell of N nodes with one edge each, and the entropy of its 2N choices, scalars."""
         choices = iter([index for (edge,) in genotype.nodes for index in (edge.tail, _KEPT.index(edge.op))])
         drawn = self._walk(lambda logits: next(choices))
         return drawn.log_probability, drawn.entropy
@@ -153,9 +134,6 @@ class Reinforce:
         learning_rate: that of Adam.
         entropy: the weight w.
         decay: of the running mean.
-
-    Attributes:
-        mean_reward: b.
     """
 
     def __init__(self, controller: Controller, seed: int, learning_rate: float, entropy: float, decay: float) -> None:
@@ -165,7 +143,7 @@ class Reinforce:
         self.adam = torch.optim.Adam(controller.parameters(), lr=learning_rate)
         self.prior = copy.deepcopy(controller)  # untrained
         self.offset: float | None = None  # log C
-        self.mean_reward = 0.0
+        self.mean_reward = 0.0  # b
 
     def draw(self) -> Draw:
         """Draw a cell."""
@@ -173,7 +151,7 @@ class Reinforce:
 
     @torch.no_grad()
     def distance(self, draw: Draw) -> float:
-        """Return how much likelier a draw was than under the untrained controller, in nats."""
+        """Return log p of a draw, minus that under the untrained controller, in nats."""
         return float(draw.log_probability) - float(self.prior.score(draw.genotype)[0])
 
     def learn(self, draws: Sequence[Draw], losses: Sequence[float]) -> list[float]:

@@ -23,29 +23,17 @@ ENOUGH = 10.0
 
 
 class Estimate(NamedTuple):
-    """Cost of a search.
+    """Cost of a search."""
 
-    Args:
-        parameters: number of model weights.
-        architecture_parameters: number of architecture weights.
-        peak_memory_mb: peak memory so far, in MB (10^6 bytes): resident of this process, or allocated on the GPU.
-        step_seconds: median of the steps that were measured.
-        steps: per epoch.
-        evaluation_seconds: of the evaluation after each epoch, and of what the strategy does then.
-        epoch_seconds: of an epoch's steps and its evaluation.
-        total_seconds: of all epochs.
-        finishing: work of the strategy after the last epoch, not included; empty for none.
-    """
-
-    parameters: int
-    architecture_parameters: int
-    peak_memory_mb: float
-    step_seconds: float
-    steps: int
-    evaluation_seconds: float
-    epoch_seconds: float
-    total_seconds: float
-    finishing: str
+    parameters: int  # number of model weights
+    architecture_parameters: int  # number of architecture weights
+    peak_memory_mb: float  # so far, in MB (10^6 bytes): resident of this process, or allocated on the GPU
+    step_seconds: float  # median of the measured steps
+    steps: int  # mean number in an epoch
+    evaluation_seconds: float  # of the evaluation after each epoch, with the work of the strategy then
+    epoch_seconds: float  # of the steps of an epoch and its evaluation
+    total_seconds: float  # of all epochs
+    finishing: str  # work of the strategy after the last epoch, which is not included; empty for none
 
 
 def estimate_search(

@@ -21,9 +21,8 @@ class FlairSearchConfig(SearchSettings):
         "glove, word:PATH, fasttext:PATH, flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
     )
     held_out: float = setting(
-        0.5, "share of train for the architecture weights alone; 0: they learn on dev",
-        low=0, high=0.9,
-    )  # fmt: skip
+        0.5, "share of train for the architecture weights alone; 0: they learn on dev", low=0, high=0.9
+    )
     directions: str = setting(
         "shared", "architecture weights of the two directions: shared, or own, with the genotype of their mean",
         choices=("shared", "own"),
@@ -52,8 +51,7 @@ class FlairSearchConfig(SearchSettings):
     def contradictions(self) -> list[str]:
         """Return a sentence for each contradiction; settings out of range may have any type."""
         problems = super().contradictions()
-        perturbed = isinstance(self.own, GradientSettings) and self.own.selection == "perturbation"
-        if self.directions == "own" and perturbed:
+        if self.directions == "own" and isinstance(self.own, GradientSettings) and self.own.selection == "perturbation":
             problems.append("selection perturbation decides one set of architecture weights: directions must be shared")
         if changing := [name for name in self.embeddings if name.startswith("pooled-")]:
             problems.append(

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Metric
 from flair_nas.search.build import make_objective
-from flair_nas.search.continual import Stage, carried, check_like, load_stage, weight_of
+from flair_nas.search.continual import Stage, load_stage, take_weights
 from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.health import fall_short
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.settings import ContinualSettings
 from flair_nas.storage.paths import user_path
 
-log = logging.getLogger("flair_nas")
-
 
 class TaskFigures(NamedTuple):
-    """Metric of a task after its own stage and each later one.
+    """Metric of a task after its own stage and each later one."""
 
-    Args:
-        name: the folder of its search.
-        metric: its metric.
-        values: after its own stage first.
-        unlearned: clause on a task on which its own stage learned nothing; else empty.
-    """
-
-    name: str
+    name: str  # the folder of its search
     metric: Metric
-    values: list[float]
-    unlearned: str = ""
+    values: list[float]  # after its own stage first
+    unlearned: str = ""  # a clause on a task on which its own stage learned nothing
 
     @property
     def forgetting(self) -> float:
@@ -48,52 +36,30 @@ class TaskFigures(NamedTuple):
 def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Iterator[TaskFigures]:
     """Evaluate the task of each search with its genotype and head, and the layer of its own and each later search.
 
-    Args:
-        folders: finished searches on tags, classes or text, each after the one before.
-        part: ``valid``, or ``test`` of tags and classes.
-
-    Yields:
-        The figures of one task after the other.
-
-    Raises:
-        FlairNasError: fewer than two searches, searches of several spaces, or no such part.
+    Each of the finished searches goes on from the one before. The part is ``valid``, or ``test`` of tags and classes.
     """
     stages = [load_stage(folder) for folder in folders]
     if len(stages) < 2:
         raise FlairNasError(f"at least two searches are needed, each --after the one before; got {len(stages)}")
     for earlier, later in zip(stages, stages[1:]):
-        if (
-            later.config.continual.after is None
-            or user_path(later.config.continual.after).resolve() != earlier.folder.resolve()
-        ):
+        after = later.config.continual.after
+        if after is None or user_path(after).resolve() != earlier.folder.resolve():
             raise FlairNasError(
                 f"{later.folder} did not begin with the weights of {earlier.folder}; give the searches in their order, "
-                f"each --after the one before"
+                "each --after the one before"
             )
-        check_like(earlier, later.config)
     for number, stage in enumerate(stages):
-        objective = load_task(stage, part)
-        figures = []
+        objective, figures = load_task(stage, part), []
         for later in stages[number:]:
-            with torch.no_grad():
-                for name, weight in carried(objective).items():
-                    weight.copy_(weight_of(later, name, weight))
+            take_weights(objective, later)
             figures.append(objective.evaluate())
         metric = objective.metric
         unlearned = fall_short(metric.cost(figures[0]), objective.guess(), metric, f"its {part}")
-        yield TaskFigures(str(stage.folder), metric, [float(found.value) for found in figures], unlearned)
+        yield TaskFigures(str(stage.folder), metric, [float(evaluation.value) for evaluation in figures], unlearned)
 
 
 def load_task(stage: Stage, part: str = "valid") -> Any:
-    """Return the objective of a finished search, with the weights that it left and its genotype.
-
-    Args:
-        stage: the search.
-        part: what the objective evaluates: ``valid``, or ``test`` of tags and classes.
-
-    Raises:
-        FlairNasError: its data have changed, or it has no such part.
-    """
+    """Return the objective of a finished search, with its weights and genotype, which evaluates a part of its data."""
     config = dataclasses.replace(stage.config, continual=ContinualSettings())
     objective: Any = make_objective(config, make_accelerator(config.device, config.precision))
     if objective.fingerprint != stage.data:

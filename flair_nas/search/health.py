@@ -33,9 +33,9 @@ def flatten(weights: Sequence[Tensor]) -> Tensor:
 def drift(path: Sequence[Tensor]) -> float:
     """Compute the cosine between the movements in the first and in the last third of a path of weights.
 
-    It is about 0, within 1 / √(number of weights), for weights that noise moves, less for weights that swing around a
-    minimum, and nearly 1 for weights on their way. Adam's momentum correlates movements over some twenty steps, so the
-    third between them is left out.
+    It is about 0, within 1 / √(number of weights), for weights that noise moves. It is less for weights that swing
+    around a minimum, and nearly 1 for weights on their way. Adam's momentum correlates movements over some twenty
+    steps, so the third between them is left out.
     """
     steps = len(path) - 1
     before = path[-(-steps // 3)] - path[0]
@@ -53,17 +53,14 @@ class Convergence:
     """Convergence of a part: over a window of steps, MAD changes by less than a share of itself, without drift.
 
     MAD alone may stand still while the weights move on, as when Adam's steps become small. With 0, it never converges.
-
-    Attributes:
-        converged: True if it has settled in this phase.
-        settled: True if it had settled at the last whole window, in this phase or an earlier one.
     """
 
     def __init__(self, tolerance: float, steps: int) -> None:
         self.tolerance = tolerance
         self.values: deque[float] = deque(maxlen=steps + 1)
         self.path: deque[Tensor] = deque(maxlen=steps + 1)
-        self.converged = self.settled = False
+        self.converged = False  # True if it has settled in this phase
+        self.settled = False  # True if it had settled at the last whole window, in this phase or an earlier one
 
     def add(self, deviation: float, weights: Sequence[Tensor]) -> None:
         """Add MAD and the weights after a step."""
@@ -83,8 +80,8 @@ class Convergence:
 
     def state(self) -> JSON:
         """Return the state for `restore`."""
-        state: JSON = {"values": list(self.values), "path": list(self.path)}
-        return state | {"converged": self.converged, "settled": self.settled}
+        windows = {"values": list(self.values), "path": list(self.path)}
+        return {**windows, "converged": self.converged, "settled": self.settled}
 
     def restore(self, state: JSON) -> None:
         """Restore a state."""
@@ -96,11 +93,11 @@ class Convergence:
 class Health(TypedDict):
     """Health of a search at the end of an epoch.
 
-    Its `parts`, ``intra`` and ``inter`` if learned, have the `drift` of the epoch's steps, None for less than two
-    steps, and ``drifts``, True if it is beyond chance.
+    Each of its `parts`, ``intra`` and ``inter``, has the `drift` of the epoch's steps, None for less than two. Its
+    ``drifts`` is True if the drift is beyond chance.
     """
 
-    parts: dict[str, dict[str, float | bool | None]]
+    parts: dict[str, dict[str, float | bool | None]]  # those that learn
     clear: float  # the share of the choices that are clear
     changed: int | None  # nodes that differ from those `over` epochs ago; None after the first epoch
     over: int  # at most `EPOCHS`
@@ -117,16 +114,16 @@ def measure_health(
 
     The path of a part has its architecture weights before the epoch and after each step, as vectors.
     """
-    parts: dict[str, dict[str, float | bool | None]] = {}
-    for name, path in paths.items():
-        cosine = drift(path) if len(path) > 2 else None
-        parts[name] = {"drift": cosine, "drifts": cosine is not None and is_drifting(cosine, path[0].numel())}
+    drifts = {name: drift(path) if len(path) > 2 else None for name, path in paths.items()}
     leads = [margin for name in paths for margin in margins[name]]
     gates = [node for gate in (genotype.state_gate, genotype.input_gate) if gate is not None for node in gate.nodes]
-    by_part = {"intra": [*map(str, genotype.nodes)], "inter": [*map(str, gates)]}
-    nodes = [node for part in paths for node in by_part[part]]
+    by_part: dict[str, Sequence[object]] = {"intra": genotype.nodes, "inter": gates}
+    nodes = [str(node) for part in paths for node in by_part[part]]
     health: Health = {
-        "parts": parts,
+        "parts": {
+            name: {"drift": cosine, "drifts": cosine is not None and is_drifting(cosine, len(paths[name][0]))}
+            for name, cosine in drifts.items()
+        },
         "clear": statistics.mean(lead >= _CLEAR for lead in leads) if leads else 1.0,
         "over": len(earlier),
         "changed": sum(a != b for a, b in zip(nodes, earlier[0])) if earlier else None,
@@ -147,28 +144,25 @@ def fall_short(cost: float | None, guess: Guess | None, metric: Metric, whose: s
     return f"{whose} {metric.title} is {own}, that of {guess.name} is {other}"
 
 
-def find_unlearned(tasks: Mapping[str, Objective], figures: JSON) -> list[str]:
-    """Return a clause for each of several tasks that is no better than its guess, by the figures of an evaluation."""
-    clauses = []
+def explain_tasks(tasks: Mapping[str, Objective], figures: JSON) -> tuple[str, bool]:
+    """Return sentences on the tasks that are no better than their guess, and False if that is so of all.
+
+    The figures are those of an evaluation. The text is empty if each task is better.
+    """
+    unlearned = []
     for name, task in tasks.items():
         loss, value = (figures["tasks"][name][key] for key in ("dev_loss", task.metric.key))
         cost = math.inf if loss is None or value is None else task.metric.cost(Evaluation(loss, value))
-        clauses.append(fall_short(cost, task.guess(), task.metric, f"{name}'s valid"))
-    return [*filter(None, clauses)]
-
-
-def explain_tasks(unlearned: Sequence[str], tasks: int) -> str:
-    """Return sentences on the tasks on which a search learned nothing, a clause of `fall_short` for each."""
+        if clause := fall_short(cost, task.guess(), task.metric, f"{name}'s valid"):
+            unlearned.append(clause)
     if not unlearned:
-        return ""
-    figures = "; ".join(unlearned)
+        return "", True
+    learned = len(unlearned) < len(tasks)
+    where = f" on {len(unlearned)} of {len(tasks)} tasks" * learned
     advice = "more --epochs, or another learning_rate or a smaller batch_size in the file of a task"
-    if len(unlearned) == tasks:
-        return f"This search learned nothing: {figures}. Give it {advice}. Its genotype is arbitrary."
-    return (
-        f"This search learned nothing on {len(unlearned)} of {tasks} tasks: {figures}. Give it {advice}. Its genotype "
-        "rests on the others."
-    )
+    rest = "rests on the others" if learned else "is arbitrary"
+    text = f"This search learned nothing{where}: {'; '.join(unlearned)}. Give it {advice}. Its genotype {rest}."
+    return text, learned
 
 
 def explain_failure(
@@ -179,10 +173,10 @@ def explain_failure(
     part: str = "valid",
     longer: str = "",
 ) -> str:
-    """Return a sentence on a search that learned nothing, and what to change; empty if it did better than a guess.
+    """Return a sentence on a search that learned nothing, with advice; empty if it did better than a guess.
 
-    Costs are of a part, ``valid`` or ``train``, losses those of training in each epoch; None where there is none. Where
-    each candidate is trained alone, `longer` is the advice.
+    Costs are of a part, ``valid`` or ``train``. Losses are those of training in each epoch, None where there is none.
+    Where each candidate is trained alone, `longer` is the advice.
     """
     if guess is None or not (figures := fall_short(cost, guess, metric, f"its {part}")):
         return ""
@@ -211,10 +205,9 @@ def explain_failure(
 
 
 def judge_weights(health: Health, losses: Sequence[float | None], training: Sequence[float | None] = ()) -> str:
-    """Return a plain sentence on a genotype that was read off architecture weights, by its health at the end.
+    """Return a plain sentence on a genotype that was derived from architecture weights, by its health at the end.
 
-    The losses are of each epoch: of validation, None where one was not finite, empty if they have no meaning; and of
-    training.
+    Both losses are of each epoch, None where one was not finite. Those of validation are empty if they have no meaning.
     """
     doubts = []
     finite = [math.inf if loss is None else loss for loss in losses]

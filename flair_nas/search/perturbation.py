@@ -1,15 +1,13 @@
-"""Perturbation-based selection (DARTS-PT, Wang et al., ICLR 2021): keep what the supernet would miss the most.
+"""Perturbation-based selection (DARTS-PT, Wang et al., ICLR 2021).
 
-The largest architecture weight need not belong to the most useful operation. Here each edge and operation of a node is
-taken away in turn, and the one whose absence raises the validation loss the most stays. The supernet's weights then
-learn to do without the others before the next node is decided.
+Each edge and operation of a node is taken away in turn. The one whose absence raises the validation loss the most
+stays. The supernet's weights learn to do without the others before the next node is decided.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,9 +16,10 @@ from tqdm import tqdm
 from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.search.bilevel import ModelOptimizer, preserve
 from flair_nas.search.protocols import Objective, Reduce
-from flair_nas.supernet import BothDirections, CellSupernet, SharedSupernet
+from flair_nas.supernet import CellSupernet, SharedSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
+from flair_nas.supernet.shared import directions
 
 _OFF = -1e9  # architecture weight whose mixing weight is 0
 _KEPT = range(1, len(OPERATIONS))  # all operations but drop
@@ -31,22 +30,23 @@ def select_by_perturbation(
 ) -> tuple[Genotype, list[float]]:
     """Decide a supernet node by node; all its weights are restored afterwards.
 
-    Args:
-        model_optimizer: the optimizer of the model weights.
-        avoid_first: no node after the first reads s_0.
-        steps: number of steps of the model weights between two decisions.
-        segments: number of validation batches that a choice is scored on.
-        progress: draw a progress bar.
+    A choice is scored on some validation segments. Between two decisions, the model weights make some training steps.
 
     Returns:
-        The genotype, and the margin of each decision: how much more the loss rises without the kept choice than without
+        The genotype, and the margin of each decision: the rise of the loss without the kept choice, minus that without
         the next best.
-
-    Raises:
-        NotFiniteError: a training loss of the steps between two decisions.
     """
     objective, config = model_optimizer.objective, model_optimizer.config
-    score = partial(_valid_loss, objective, segments, model_optimizer.reduce)
+
+    def score() -> float:
+        """Compute the loss on the first segments of the validation part, without dropout."""
+        objective.module.eval()
+        with objective.supernet.batch_statistics():
+            objective.restart()
+            loss = sum_segment_losses(objective, segments, model_optimizer.reduce)
+        objective.module.train()
+        return loss
+
     with preserve(objective.module.state_dict().values()):
         done, margins = 0, list[float]()
         nodes = list(_nodes(objective, config.edges_per_node, avoid_first))
@@ -66,17 +66,13 @@ def _nodes(
     objective: Objective, count: int, avoid_first: bool
 ) -> Iterator[tuple[Tensor, str, Sequence[int], int, Sequence[int]]]:
     """Yield the relaxed nodes of the cell, then of the gates, as `decide` takes them."""
-    supernet = objective.supernet
-    if isinstance(supernet, SharedSupernet):
-        supernet = supernet.first
-    if isinstance(supernet, BothDirections):  # both share what is decided
-        supernet = supernet.ahead
+    whole = objective.supernet
+    supernet = directions(whole.first if isinstance(whole, SharedSupernet) else whole)[0]  # both share what is decided
     if isinstance(supernet, CellSupernet):
         for rows in _group_rows(supernet.arch):
-            tails = rows[1:] if avoid_first and len(rows) > 1 else rows
-            for row in set(rows) - set(tails):
-                _switch_off(supernet.arch, supernet.relaxation, row)
-            yield supernet.arch, supernet.relaxation, tails, count, _KEPT
+            if avoid_first and len(rows) > 1:
+                _switch_off(supernet.arch, supernet.relaxation, rows.pop(0))
+            yield supernet.arch, supernet.relaxation, rows, count, _KEPT
     for gate in (supernet.state_gate, supernet.input_gate):
         if isinstance(gate, GateSupernet):
             for row in range(gate.history):
@@ -101,17 +97,15 @@ def decide(
 
     def score_without(row: int, operation: int | None = None) -> float:
         """Compute the loss without an edge, or an operation of it; not a number counts as the highest."""
-        before = arch.clone()
-        if operation is None:
-            _switch_off(arch, relaxation, row)
-        else:
-            arch[row, operation] = _OFF
-        loss = score()
-        arch.copy_(before)
+        with preserve([arch]):
+            if operation is None:
+                _switch_off(arch, relaxation, row)
+            else:
+                arch[row, operation] = _OFF
+            loss = score()
         return math.inf if math.isnan(loss) else loss
 
-    margins = []
-    kept = list(rows)
+    margins, kept = [], list(rows)
     if len(rows) > keep:
         worth = {row: score_without(row) for row in rows}
         ranked = sorted(rows, key=lambda row: (-worth[row], row))
@@ -143,16 +137,6 @@ def _switch_off(arch: Tensor, relaxation: str, row: int) -> None:
 def _group_rows(arch: Tensor) -> list[list[int]]:
     """Return the rows of each node."""
     return [group.tolist() for group in torch.split(torch.arange(len(arch)), group_sizes(len(arch)))]
-
-
-def _valid_loss(objective: Objective, segments: int, reduce: Reduce | None) -> float:
-    """Compute the loss on the first segments of the validation part, without dropout."""
-    module = objective.module.eval()
-    with objective.supernet.batch_statistics():
-        objective.restart()
-        loss = sum_segment_losses(objective, segments, reduce)
-    module.train()
-    return loss
 
 
 def sum_segment_losses(objective: Objective, segments: int, reduce: Reduce | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -15,19 +15,13 @@ from torch import Tensor
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.device import check_precision, choose_device
-
-if TYPE_CHECKING:
-    from flair_nas.search.protocols import Reduce
+from flair_nas.search.protocols import Reduce
 
 Result = TypeVar("Result")
 
 
 def make_accelerator(device: str | None, precision: str) -> Accelerator:
-    """Make the accelerator of this process.
-
-    Raises:
-        FlairNasError: no such device here, or it cannot run that precision.
-    """
+    """Make the accelerator of this process. Raise a FlairNasError if it has no such device, or no such precision."""
     chosen = choose_device(device)
     check_precision(precision, chosen)
     if chosen.type == "cuda" and chosen.index is not None:
@@ -76,20 +70,16 @@ def by_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result | No
     """
     if accelerator.num_processes == 1:
         return work()
-    if not accelerator.is_main_process:
-        with _explain_lost_processes():
-            (failure,) = broadcast_object_list([None])
-        if failure is not None:
-            raise FlairNasError(f"the main process has stopped: {failure}")
-        return None
     try:
-        result = work()
+        result = work() if accelerator.is_main_process else None
     except BaseException as error:
         with contextlib.suppress(RuntimeError):  # the others may be gone, too
             broadcast_object_list([str(error) or type(error).__name__])
         raise
     with _explain_lost_processes():
-        broadcast_object_list([None])
+        (failure,) = broadcast_object_list([None])
+    if failure is not None:
+        raise FlairNasError(f"the main process has stopped: {failure}")
     return result
 
 

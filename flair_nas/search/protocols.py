@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from flair_nas.genotype import Genotype
-from flair_nas.runs.metric import Evaluation, Metric
+from flair_nas.runs.metric import Evaluation, Guess, Metric
 from flair_nas.search.settings import CommonSettings, StrategySettings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from flair_nas.runs.metric import Guess
     from flair_nas.supernet import Supernet
 
 JSON: TypeAlias = dict[str, Any]  # or the like for a checkpoint
@@ -30,19 +29,12 @@ REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may h
 
 @dataclass
 class Batch:
-    """Data of one step.
+    """Data of one step."""
 
-    Args:
-        parts: parts of equal size; they are computed one by one, and their gradients add up.
-        scale: factor of the learning rate of the step.
-        clip: largest norm of the gradient of the model weights; None for that of the settings.
-        weights: the model weights that the step changes; None for all.
-    """
-
-    parts: Sequence[BatchPart]
-    scale: float = 1.0
-    clip: float | None = None
-    weights: Sequence[nn.Parameter] | None = None
+    parts: Sequence[BatchPart]  # of equal size; they are computed one by one, and their gradients add up
+    scale: float = 1.0  # factor of the learning rate of the step
+    clip: float | None = None  # largest norm of the gradient of the model weights; None for that of the settings
+    weights: Sequence[nn.Parameter] | None = None  # the model weights that the step changes; None for all
 
 
 class Objective(Protocol):
@@ -82,7 +74,7 @@ class Objective(Protocol):
         """Compute loss and metric on the whole validation part, in evaluation mode."""
 
     def evaluation_seconds(self) -> float:
-        """Measure how long `evaluate` takes."""
+        """Measure the time of `evaluate`."""
         started = time.perf_counter()
         self.evaluate()
         return time.perf_counter() - started
@@ -106,19 +98,12 @@ class StepFigures(NamedTuple):
 
 
 class Description:
-    """Description of a strategy: what its genotype was judged on, and how far to trust it.
+    """Description of a strategy: the part that judges its genotype, and a verdict on it."""
 
-    Attributes:
-        bears_nan: True if a search goes on after an epoch whose valid loss is not finite.
-        judged_on: part of the data that `cost` is a figure of, ``valid`` or ``train``.
-        finishing: the work of `Strategy.finish` in a few words, if it takes a while.
-        longer: what gives each candidate more training, in a sentence, if each is trained alone.
-    """
-
-    bears_nan: bool = False
-    judged_on: str = "valid"
-    finishing: str = ""
-    longer: str = ""
+    bears_nan: bool = False  # True if a search goes on after an epoch whose valid loss is not finite
+    judged_on: str = "valid"  # part of the data that `cost` is a figure of, ``valid`` or ``train``
+    finishing: str = ""  # the work of `Strategy.finish` in a few words, if it takes a while
+    longer: str = ""  # advice, in a sentence, that gives each candidate more training, if each is trained alone
 
     def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
         """Return the cost after some epochs, comparable with that of a guess; None if the two cannot be compared."""
@@ -130,7 +115,7 @@ class Description:
         return history[-1] if self.judged_on == "valid" else {}
 
     def verdict(self, history: Sequence[JSON]) -> str:
-        """Return a plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
+        """Return a plain sentence on the reliability of the genotype; empty if there is nothing to say.
 
         Losses in the history are None where they were not finite.
         """
@@ -142,14 +127,9 @@ class Description:
 
 
 class Strategy(Protocol):
-    """Strategy of a search, as the trainer calls it.
+    """Strategy of a search, as the trainer calls it."""
 
-    Attributes:
-        settings: the dataclass of its own settings.
-        description: what it says about itself.
-    """
-
-    settings: ClassVar[type[StrategySettings]]
+    settings: ClassVar[type[StrategySettings]]  # the dataclass of its own settings
     description: Description = Description()
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None: ...

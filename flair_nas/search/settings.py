@@ -6,10 +6,14 @@ Reading them needs no torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, DEFAULT_RECURRENCE, GATE_FORMS, RECURRENCES, Genotype
 from flair_nas.settings.fields import COUNT, PROBABILITY, changed, device_setting, setting
+
+PLACES = ("text", "data_root", "device", "storage", "after")
+"""Settings of places on a machine."""
 
 
 def parse_genotype(text: str) -> Genotype:
@@ -75,27 +79,38 @@ class CommonSettings:
     parts: int = setting(1, "parts of a batch, computed one by one to save memory; gradients add up", **COUNT)
 
     def __post_init__(self) -> None:
-        self._parsed: dict[str, Genotype] = {}  # a file may change
+        self._parsed: dict[str | None, Genotype | None] = {None: None}
 
     def fixed_genotype(self) -> Genotype | None:
         """Return the genotype of `fixed` as it was when these settings were made; a file may have changed since."""
-        return None if self.fixed is None else self._parsed[self.fixed]
+        if self.fixed not in self._parsed:
+            self._parsed[self.fixed] = parse_genotype(str(self.fixed))
+        return self._parsed[self.fixed]
 
-    def batch_problems(self, min_sequences: int) -> list[str]:
-        """Return a sentence if parts do not divide a batch, or leave less than a number of sequences each."""
-        parts = max(self.parts, 1)  # 0 is named as out of range already
-        if self.batch_size % parts:
-            return [f"batch_size {self.batch_size} cannot be divided into {self.parts} parts"]
-        if self.batch_size // parts < min_sequences:
+    def batch_problems(self, min_sequences: int, processes: int = 1) -> list[str]:
+        """Return a sentence if parts and processes do not divide a batch, or leave less than a number of sequences."""
+        parts = f"{self.parts} parts" + f" for each of {processes} processes" * (processes > 1)
+        sequences, rest = divmod(self.batch_size, max(self.parts, 1) * processes)  # 0 is out of range already
+        if rest:
+            return [f"batch_size {self.batch_size} cannot be divided into {parts}"]
+        if sequences < min_sequences:
             return [
-                f"parts {self.parts} leaves less than {min_sequences} sequences in a part: batch normalisation needs "
-                f"{min_sequences}"
+                f"batch_size {self.batch_size} leaves less than {min_sequences} sequences in a part, with {parts}: "
+                f"batch normalisation needs {min_sequences}"
             ]
         return []
 
+    def portable(self) -> dict[str, Any]:
+        """Return the settings that differ from their defaults, without places, for a genotype's provenance."""
+        return {name: value for name, value in changed(self).items() if name not in PLACES}
+
     def common_problems(self) -> list[str]:
         """Return a sentence for each contradiction among these settings; some may have any type."""
-        intra = self.learn == "intra"
+        intra, fixed, problems = self.learn == "intra", None, list[str]()
+        try:
+            fixed = self.fixed_genotype()
+        except FlairNasError as error:
+            problems = [f"fixed: {error}"]
         checks = [
             (not intra and not self.history, f"learn {self.learn} needs gates to search: history must be at least 1"),
             (self.learn == "inter" and self.fixed is None,
@@ -110,36 +125,22 @@ class CommonSettings:
             (self.recurrence == "elementwise" and (self.history or self.fixed is not None),
              "recurrence elementwise is of cells without gates: history must be 0, and fixed left out"),
             (not self.gate_links and not self.history, "gate_links belongs to gates: history must be at least 1"),
+            (fixed and fixed.recurrence == "elementwise",
+             f"fixed {self.fixed} has recurrence=elementwise, which goes with no gates"),
+            (intra and fixed and fixed.state_gate is None and fixed.input_gate is None,
+             f"fixed {self.fixed} has no gates, and learn intra searches its cell anew"),
         ]  # fmt: skip
-        problems = [message for wrong, message in checks if wrong]
-        if self.fixed is not None:
-            try:
-                fixed = self._parsed[self.fixed] = self._parsed.get(self.fixed) or parse_genotype(self.fixed)
-            except FlairNasError as error:
-                return [*problems, f"fixed: {error}"]
-            if fixed.recurrence == "elementwise":
-                problems.append(f"fixed {self.fixed} has recurrence=elementwise, which goes with no gates")
-            if intra and fixed.state_gate is None and fixed.input_gate is None:
-                problems.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
-        return problems
+        return [*(message for wrong, message in checks if wrong), *problems]
 
 
 class StrategySettings:
-    """Base of the settings of a strategy: a dataclass in its module, above the strategy.
+    """Base of the settings of a strategy: a dataclass in its module, above the strategy."""
 
-    Attributes:
-        relaxation: grouping of the softmax of the supernet. None if the supernet runs one cell at a time.
-        warmup_epochs: number of first epochs in which the model weights learn alone.
-        convergence: more than 0 if the search can end before its last epoch.
-        candidates: genotypes of the user, as sources for `load_genotype`.
-        trained_alone: True if each candidate is trained on its own, from the first weights.
-    """
-
-    relaxation: str | None = None
-    warmup_epochs: int = 0
-    convergence: float = 0.0
-    candidates: list[str] | tuple[()] = ()
-    trained_alone: bool = False
+    relaxation: str | None = None  # grouping of the softmax of the supernet; None if it runs one cell at a time
+    warmup_epochs: int = 0  # number of first epochs in which the model weights learn alone
+    convergence: float = 0.0  # more than 0 if the search can end before its last epoch
+    candidates: list[str] | tuple[()] = ()  # genotypes of the user, as sources for `load_genotype`
+    trained_alone: bool = False  # True if each candidate is trained on its own, from the first weights
 
     def problems(self, config: CommonSettings) -> list[str]:
         """Return a sentence for each setting that contradicts others; settings out of range may have any type."""
@@ -182,21 +183,18 @@ class ContinualSettings:
 
     def problems(self, config: CommonSettings, strategy: StrategySettings, unshared: str) -> list[str]:
         """Return a sentence for each contradiction; `unshared` is the setting that lets cells share no weights."""
-        searched, retrained = config.epochs - self.retrain_epochs, bool(self.retrain_epochs)
+        retrained, warmup = bool(self.retrain_epochs), strategy.warmup_epochs
         checks = [
             (self.orthogonality and self.after is None,
              "orthogonality is to the weights of an earlier search: after must name its folder"),
-            (retrained and searched <= 0,
-             f"retrain_epochs {self.retrain_epochs} must be less than epochs {config.epochs}: they are its last ones"),
+            (retrained and warmup >= config.epochs - self.retrain_epochs,
+             f"retrain_epochs {self.retrain_epochs} leaves nothing to search: epochs is {config.epochs}"
+             + f", and warmup_epochs {warmup}" * bool(warmup)),
             (self.after is not None and config.learn == "inter",
              "after continues the search of a cell: learn must be intra or joint"),
-            (retrained and strategy.warmup_epochs >= searched > 0,
-             f"warmup_epochs {strategy.warmup_epochs} must be less than the {searched} epochs before retrain_epochs"),
             (retrained and (config.learn == "inter" or strategy.convergence > 0),
              "retrain_epochs goes neither with learn inter nor with convergence"),
+            *((unshared, f"{name} needs weights that all cells of one task share, which {unshared} has not")
+              for name in changed(self, "after", "sparsity", "retrain_epochs")),
         ]  # fmt: skip
-        needless = changed(self, "after", "sparsity", "retrain_epochs") if unshared else ()
-        return [
-            *(message for wrong, message in checks if wrong),
-            *(f"{name} needs weights that all cells of one task share, which {unshared} has not" for name in needless),
-        ]
+        return [message for wrong, message in checks if wrong]

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.tasks import TASKS, task_settings
 from flair_nas.settings.fields import COUNT, changed, flatten, get_all_kinds, make_settings, problems_in, setting
@@ -54,7 +54,7 @@ class SeveralSearchConfig(SearchSettings):
         """Setting that lets the cells of one task share no weights, in words."""
         return "objective several"
 
-    def batch_problems(self, min_sequences: int) -> list[str]:
+    def batch_problems(self, min_sequences: int, processes: int = 1) -> list[str]:
         """Return nothing: each task has batches of its own."""
         return []
 
@@ -66,45 +66,36 @@ class SeveralSearchConfig(SearchSettings):
             problems.append(f"tasks must be at least two, got {len(self.tasks)}: a single one has its own objective")
         if self.weights and (len(self.weights) != len(self.tasks) or not any(self.weights)):
             problems.append(
-                f"weights must be as many as the tasks, {len(self.tasks)}, and not all 0, got "
-                f"{', '.join(f'{weight:g}' for weight in self.weights)}"
+                f"weights must be as many as the tasks, {len(self.tasks)}, and not all 0, got {brief(self.weights)}"
             )
         if problems or problems_in(type(self), flatten(self)):
             return problems  # else each task would repeat them
         self._named: dict[str, SearchSettings] = {}
         for number, line in enumerate(self.tasks, 1):
-            task = parse_mapping(line.encode(), f"task {number}")
-            name = str(task.pop("name", number))
-            if name in self._named:
-                problems.append(f"two tasks are named {name}: each needs a name of its own (name: …)")
+            name = str(number)
             try:
-                self._named[name] = self._make(task, f"task {name}")
+                task = parse_mapping(line.encode(), "its line")
+                name = str(task.pop("name", name))
+                if name in self._named:
+                    raise FlairNasError("another task has this name: each needs a name of its own (name: …)")
+                self._named[name] = self._make(task)
             except FlairNasError as error:
-                problems.append(str(error))
+                problems.append(f"task {name}: {error}")
         return problems
 
-    def _make(self, task: dict[Any, Any], where: str) -> SearchSettings:
-        objective = task.get("objective", "text")
+    def _make(self, task: dict[Any, Any]) -> SearchSettings:
+        objective = str(task.get("objective", "text"))
         if objective not in TASKS:
-            hint = did_you_mean(str(objective), TASKS)
-            raise FlairNasError(f"{where}: unknown objective {brief(objective)}; {hint}there are {', '.join(TASKS)}")
+            hint = did_you_mean(objective, TASKS)
+            raise FlairNasError(f"unknown objective {brief(objective)}; {hint}there are {', '.join(TASKS)}")
         if "objective" not in task and "corpus" in task:
-            raise FlairNasError(f"{where} names a corpus, and a task is on text by default: add objective: tagging")
-        config_type = task_settings(objective)
-        own = settings_in(task, config_type, where)
-        whole = self._shared_settings()
-        for name in own:
-            if name in whole:
-                raise FlairNasError(
-                    f"{where} sets {name} {brief(own[name])}, which belongs to the whole search, where it is "
-                    f"{brief(whole[name])}"
-                )
-        if "directions" in own and own["directions"] != "shared":
-            raise FlairNasError(f"{where} sets directions {brief(own['directions'])}: all have one architecture")
-        try:
-            return make_settings(config_type, whole | own)
-        except FlairNasError as error:
-            raise FlairNasError(f"{where}: {error}") from None
+            raise FlairNasError("it names a corpus, and a task is on text by default: add objective: tagging")
+        own, whole = settings_in(task, task_settings(objective), "its file"), self._shared_settings()
+        if common := [f"{name} {brief(whole[name])}" for name in own if name in whole]:
+            raise FlairNasError(f"its file has settings that belong to the whole search: {', '.join(common)}")
+        if own.get("directions", "shared") != "shared":
+            raise FlairNasError(f"it sets directions {brief(own['directions'])}, and all have one architecture")
+        return make_settings(task_settings(objective), whole | own)
 
     def _shared_settings(self) -> dict[str, Any]:
         """Return the settings that the tasks have in common, by name."""
@@ -132,9 +123,7 @@ def _as_line(task: str | dict[str, Any]) -> str:
     try:
         line = yaml.safe_dump(task, default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
-        raise FlairNasError(
-            f"a task has something else than text and numbers ({' '.join(str(error).split())})"
-        ) from None
+        raise FlairNasError(f"a task has something else than text and numbers ({shown(error)})") from None
     return line.strip()
 
 
@@ -143,11 +132,7 @@ OBJECTIVES = (*TASKS, "several")
 
 
 def settings_class(objective: str) -> type[SearchSettings]:
-    """Return the class of the settings of an objective.
-
-    Raises:
-        FlairNasError: an unknown objective.
-    """
+    """Return the class of the settings of an objective. Raise a FlairNasError for an unknown one."""
     if objective not in OBJECTIVES:
         raise FlairNasError(f"objective must be one of {', '.join(OBJECTIVES)}, got {brief(objective)}")
     return SeveralSearchConfig if objective == "several" else task_settings(objective)

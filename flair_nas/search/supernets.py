@@ -7,39 +7,21 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from flair_nas.errors import FlairNasError
 from flair_nas.nn.init import default_range, papers_range
 from flair_nas.runs.memory import check_fits
 from flair_nas.search.config import SearchSettings
+from flair_nas.settings.fields import raise_problems
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 
 def build_supernet(
     config: SearchSettings, accelerator: Accelerator, input_size: int | None = None
 ) -> CellSupernet | InterCellSupernet:
-    """Build the supernet that the settings describe. Seeds the generators first. Its input size is D, if not H.
-
-    Raises:
-        FlairNasError: a batch that its processes and parts do not divide, or that is too small for them.
-    """
-    processes = accelerator.num_processes
-    columns, rest = divmod(config.batch_size, config.parts * processes)
-    if rest:
-        raise FlairNasError(
-            f"batch_size {config.batch_size} cannot be divided among {processes} processes with {config.parts} parts "
-            "each"
-        )
-    min_columns = config.own.min_sequences(config)
-    if columns < min_columns:
-        raise FlairNasError(
-            f"batch_size {config.batch_size} leaves less than {min_columns} sequences in a part of a process, with "
-            f"{processes} processes and {config.parts} parts each: batch normalisation needs {min_columns}"
-        )
-
+    """Build the supernet that the settings describe, of input size D or H. Seed the generators first."""
+    raise_problems(config.batch_problems(config.own.min_sequences(config), accelerator.num_processes))
     same = ("gate", "carry", "gate_links", "init_range", "input_dropout", "recurrent_dropout", "history")
-    relaxation = config.own.relaxation
     options: dict[str, Any] = {name: getattr(config, name) for name in same}
-    options["relaxation"] = relaxation or "i-darts"  # it does not matter to a whole cell
+    options["relaxation"] = config.own.relaxation or "i-darts"  # it does not matter to a whole cell
     sizes, fixed = (input_size or config.hidden_size, config.hidden_size), config.fixed_genotype()
 
     def build() -> CellSupernet | InterCellSupernet:
@@ -47,7 +29,7 @@ def build_supernet(
             assert fixed is not None
             return InterCellSupernet(*sizes, fixed, **options)
         # the states of a whole cell are not normalised
-        range_of = default_range if relaxation is None else papers_range
+        range_of = default_range if config.own.relaxation is None else papers_range
         options.update(recurrence=config.recurrence, range_of=range_of)
         return CellSupernet(*sizes, config.nodes, fixed_gates=fixed, **options)
 

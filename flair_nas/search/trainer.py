@@ -24,12 +24,13 @@ from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.search.build import build_objective, log_derived_settings, make_strategy, read_data
-from flair_nas.search.config import PLACES, SearchConfig, SearchSettings
-from flair_nas.search.continual import find_stage
-from flair_nas.search.health import explain_failure, explain_tasks, find_unlearned
+from flair_nas.search.build import log_derived_settings, make_strategy, read_data
+from flair_nas.search.config import SearchConfig, SearchSettings
+from flair_nas.search.continual import continue_from, find_stage
+from flair_nas.search.health import explain_failure, explain_tasks
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
+from flair_nas.search.settings import PLACES
 from flair_nas.settings.fields import changed, check_config, get_kinds
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
@@ -48,8 +49,8 @@ class SearchResult:
         history: contents of ``history.jsonl``, a dictionary per epoch.
         out: the run folder.
         metric: the metric that the objective is judged by; its `key` is in the history.
-        verdict: one plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
-        learned: False if the search did no better than a guess without a model; the verdict says what to change.
+        verdict: one plain sentence on the reliability of the genotype; empty if there is nothing to say.
+        learned: False if the search did no better than a guess without a model; the verdict then has advice.
 
     Example:
         The folder is that of the example of `search_genotype`, and nothing is searched again.
@@ -93,7 +94,7 @@ def search_genotype(
 
     Raises:
         FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
-        RunStopped: after Ctrl-C; the message says how to go on.
+        RunStopped: after Ctrl-C; the message has the command that goes on.
         OSError: a folder that cannot be written, or a full disk; the last good checkpoint is kept.
 
     Example:
@@ -113,34 +114,27 @@ def search_genotype(
         command = f"torchrun --nproc-per-node {accelerator.num_processes} -m flair_nas search"
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_main_logs(accelerator))
-        if config.learn == "intra" and config.fixed:
-            warn_of_risks(config.fixed)
-        for source in config.own.candidates:
-            warn_of_risks(source)
+        for source in (config.fixed if config.learn == "intra" else None, *config.own.candidates):
+            if source:
+                warn_of_risks(source)
         if config.learn == "intra" and changed(config, "carry"):
             log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
                         config.carry, f"--fixed NAME,carry={config.carry}")  # fmt: skip
         stage = find_stage(config)
 
         def prepare() -> tuple[Run[SearchSettings], Callable[[Accelerator], Objective]]:
-            run = stack.enter_context(_open(config, out, command))
+            may_change = [*PLACES, *get_kinds(ColumnFormat), "tasks"]  # the checkpoint has the fingerprint of the data
+            may_change += ["init_range", "embedding_init_range", "frequency_bias"]  # of the first step
+            may_change += ["epochs"] * config.is_extendable
+            may_change += ["carry"] * (not config.history)  # without gates it has no meaning
+            run = stack.enter_context(open_run(out, config, may_change=may_change, quantity="search", command=command))
             return run, objective or read_data(config, text, progress)
 
         # the main process keeps the folder for all, and has put the data into a cache when the others read them
         run, make = by_main(accelerator, prepare) or (Run(out, config), objective or read_data(config, text))
-        return _Search(run, build_objective(config, accelerator, stage, make), accelerator, progress).run_all()
-
-
-def _open(
-    config: SearchSettings, out: Path, command: str | None
-) -> contextlib.AbstractContextManager[Run[SearchSettings]]:
-    """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
-    may_change = [*PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
-    may_change += get_kinds(ColumnFormat)  # of a corpus, whose digest is in the checkpoint
-    may_change += ["epochs"] if config.is_extendable else []
-    may_change += ["tasks"]  # they may have moved; the fingerprint of their data has the rest
-    may_change += [] if config.history else ["carry"]  # without gates it has no meaning
-    return open_run(out, config, may_change=may_change, quantity="search", command=command)
+        learned = make(accelerator)
+        continue_from(learned, config.continual, stage)
+        return _Search(run, learned, accelerator, progress).run_all()
 
 
 class _Search:
@@ -149,28 +143,27 @@ class _Search:
     def __init__(
         self, run: Run[SearchSettings], objective: Objective, accelerator: Accelerator, progress: bool
     ) -> None:
-        config: SearchSettings = run.config
-        self.run, self.config, self.objective, self.accelerator = run, config, objective, accelerator
-        self.is_main = accelerator.is_main_process
-        self.progress = progress and self.is_main
+        self.run, self.config, self.objective, self.accelerator = run, run.config, objective, accelerator
+        self.progress = progress and accelerator.is_main_process
         self.reduce = make_reduce(accelerator)
-        self.strategy = make_strategy(objective, config, self.reduce)
+        self.strategy = make_strategy(objective, self.config, self.reduce)
         self.about = self.strategy.description
         self.guess = objective.guess()
         self.judged_against = objective.guess(self.about.judged_on)
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
+        """Search, or restore a finished search; return its result."""
         run, finished = self.run, self.run.resume(self._restore)
-        self._by_main(run.accept)
+        by_main(self.accelerator, run.accept)
         if finished:
             extends = self.config.is_extendable and not self.strategy.converged()
             hint = "; --epochs extends it" if extends else ""
             log.warning("%s is finished, so nothing was searched%s", run.folder, hint)
         else:
             self._train()
-        genotype = (self._kept_genotype() or self._write_genotype()) if finished else self._describe_genotype()
-        if self.is_main and run.history:
+        genotype = self._keep_genotype() if finished else self._describe_genotype()
+        if self.accelerator.is_main_process and run.history:
             from flair_nas.drawing.charts import draw_progress
 
             draw_progress(run.history, run.folder / "progress.svg", self.objective.metric)
@@ -184,9 +177,9 @@ class _Search:
         if not self.epoch:
             log_derived_settings(objective)
         steps = {epoch: objective.steps(epoch) for epoch in epochs}
-        total = sum(steps.values())
-        with _Display(total, self.config.epochs, self.strategy, objective.metric, self.progress) as display:
-            self.objective.module.train()
+        display = _Display(sum(steps.values()), self.config.epochs, self.strategy, objective.metric, self.progress)
+        with contextlib.closing(display):
+            objective.module.train()
             try:
                 for epoch in epochs:
                     # asked first: there may be nothing to learn, or a run was stopped right after its last epoch
@@ -221,9 +214,12 @@ class _Search:
             self.reduce([buffer for buffer in self.objective.module.buffers() if buffer.is_floating_point()])
         loss, value, figures_of_tasks = self.objective.evaluate()
         if not math.isfinite(loss):
-            self._check_weights(epoch, steps, max_norm)
-            if not self.about.bears_nan:
-                raise NotFiniteError(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
+            parameters = self.objective.module.named_parameters()
+            wrong = [name for name, weight in parameters if not weight.isfinite().all()]  # they are never saved
+            if wrong or not self.about.bears_nan:
+                norm = f"the largest gradient of the epoch had the norm {max_norm:g}"
+                what = f"{wrong[0]}; {norm}" if wrong else f"the valid loss is {loss}"
+                raise NotFiniteError(f"not finite after epoch {epoch}: {what}. {REMEDY}")
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         metric = self.objective.metric
         further: JSON = {
@@ -241,15 +237,6 @@ class _Search:
         self.epoch = epoch
         self._save(finished=False)
         display.epoch(line)
-
-    def _check_weights(self, epoch: int, steps: int, max_norm: float) -> None:
-        """Raise a NotFiniteError if a weight is not finite: such weights are never saved."""
-        for name, weight in self.objective.module.named_parameters():
-            if not weight.isfinite().all():
-                raise NotFiniteError(
-                    f"not finite after epoch {epoch}, step {steps}: {name}; the largest gradient of the epoch had the "
-                    f"norm {max_norm:g}. {REMEDY}"
-                )
 
     # --- the run folder ---
 
@@ -269,43 +256,27 @@ class _Search:
             self.run.save(state)
             write_text(self.run.folder / "genotype.json", genotype.to_json())
 
-        self._by_main(write)
-
-    def _by_main(self, work: Callable[[], None]) -> None:
-        """Let the main process write to the folder while the others wait."""
-        by_main(self.accelerator, work)
-
-    def _write_genotype(self) -> Genotype:
-        genotype = self._describe_genotype()
-        self._by_main(lambda: write_text(self.run.folder / "genotype.json", genotype.to_json()))
-        return genotype
+        by_main(self.accelerator, write)
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
-        newest = self.run.checkpoints.newest
-        (own, before), (saved, saved_before) = (
+        fixed, processes = self._describe_fixed(), self.accelerator.num_processes
+        (data, before), (saved_data, saved_before) = (
             text.partition(" after ")[::2] for text in (self.objective.fingerprint, state["text"])
         )
-        if own != saved:
-            raise FlairNasError(
-                f"{newest}: the data have changed since this search began; they are now those of "
-                f"{self.objective.name}; choose another folder, or give back the data"
-            )
-        if before != saved_before:
-            raise FlairNasError(
-                f"{newest}: the weights of {self.config.continual.after}, from which this search goes on, have changed "
-                "since it began; choose another folder, or give them back"
-            )
-        if state["fixed"] != self._describe_fixed():
-            raise FlairNasError(
-                f"{newest}: the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} "
-                "when this search began; choose another folder, or give back the genotype"
-            )
-        if len(state["random"]) != self.accelerator.num_processes:
-            raise FlairNasError(
-                f"{newest} is of a search with {len(state['random'])} processes, this one has "
-                f"{self.accelerator.num_processes}; they would not go on alike"
-            )
+        checks = [
+            (data != saved_data,
+             f"the data have changed since this search began; they are now those of {self.objective.name}"),
+            (before != saved_before,
+             f"the weights of {self.config.continual.after}, from which this search goes on, have changed since"),
+            (fixed != state["fixed"],
+             f"the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} when this search began"),
+            (processes != len(state["random"]),
+             f"it is of a search with {len(state['random'])} processes, this one has {processes}"),
+        ]  # fmt: skip
+        if changes := [message for wrong, message in checks if wrong]:
+            newest = self.run.checkpoints.newest
+            raise FlairNasError(f"{newest}: {'; '.join(changes)}; choose another folder, or give back what was there")
         self.objective.module.load_state_dict(state["model"])
         self.strategy.load_state_dict(state["strategy"])
         self.epoch = state["epoch"]
@@ -314,19 +285,17 @@ class _Search:
 
     def _describe_fixed(self) -> str | None:
         fixed = self.config.fixed_genotype()
-        if fixed is None:
-            return None
-        return f"{fixed.one_line()} with " + ", ".join(f"{name}={value}" for name, value in fixed.options.items())
+        return None if fixed is None else fixed.spec()
 
-    def _kept_genotype(self) -> Genotype | None:
-        """Return the genotype file, with its provenance, if it is there and whole."""
-        best = self.strategy.genotype()
-        try:
-            kept = Genotype.load(self.run.folder / "genotype.json")
-        except (FlairNasError, OSError):
-            return None
-        same = (kept, kept.options, kept.origin.get("figures")) == (best, best.options, self._figures())
-        return kept if same else None
+    def _keep_genotype(self) -> Genotype:
+        """Return the genotype in the file of a finished search; write the file anew if it is missing or another."""
+        genotype, path = self._describe_genotype(), self.run.folder / "genotype.json"
+        with contextlib.suppress(FlairNasError, OSError):
+            kept = Genotype.load(path)  # with the date of the search
+            if (kept, kept.options, kept.origin.get("figures")) == (genotype, genotype.options, self._figures()):
+                return kept
+        by_main(self.accelerator, lambda: write_text(path, genotype.to_json()))
+        return genotype
 
     def _figures(self) -> JSON:
         """Return the figures for the genotype's provenance."""
@@ -343,14 +312,14 @@ class _Search:
         if not history:
             return about.verdict(history), True
         figures = about.figures(history)
-        if tasks := figures.get("tasks"):
-            unlearned = find_unlearned(self.objective.tasks, figures)
-            said = [explain_tasks(unlearned, len(tasks)), about.verdict(history)]
-            return " ".join(filter(None, said[: 1 if len(unlearned) == len(tasks) else 2])), len(unlearned) < len(tasks)
-        losses = [line["train_loss"] for line in history]
-        cost = about.cost(history, metric)
-        failure = explain_failure(cost, self.judged_against, metric, losses, about.judged_on, about.longer)
-        return failure or about.verdict(history), not failure
+        if figures.get("tasks"):
+            failure, learned = explain_tasks(self.objective.tasks, figures)
+        else:
+            losses = [line["train_loss"] for line in history]
+            cost = about.cost(history, metric)
+            failure = explain_failure(cost, self.judged_against, metric, losses, about.judged_on, about.longer)
+            learned = not failure
+        return " ".join(filter(None, (failure, about.verdict(history) if learned else ""))), learned
 
     def _describe_genotype(self) -> Genotype:
         """Return the genotype so far, with its provenance."""
@@ -381,10 +350,8 @@ class _Display:
         self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
         self.started, self.steps_done = time.perf_counter(), 0
 
-    def __enter__(self) -> _Display:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Remove the lines."""
         self.line.close()
         self.bar.close()
 
@@ -412,9 +379,8 @@ class _Display:
         training = "" if loss is None else f"train {self.metric.format_loss(loss)}, "
         (best,) = (line.get(key) for key in self.metric.best(0.0))
         if best is not None:  # the genotype is that of the best candidate, not of the one that trains
-            valid += (
-                f", the best so far {self.metric.plain(self.metric.from_loss(best) if self.metric.from_loss else best)}"
-            )
+            best = self.metric.from_loss(best) if self.metric.from_loss else best
+            valid += f", the best so far {self.metric.plain(best)}"
         tasks = "".join(
             f"; {name}: " + ", ".join(f"{key} {math.nan if value is None else value:.4g}" for key, value in of.items())
             for name, of in line.get("tasks", {}).items()

@@ -1,4 +1,4 @@
-"""Fields of settings, which carry their help and range; their checks, and Flair's names, accepted beside ours.
+"""Fields of settings, with their help and range; their checks, and Flair's names for them.
 
 The settings of a command are a dataclass whose fields are made by `setting`:
 
@@ -37,45 +37,39 @@ PROBABILITY: dict[str, Any] = {"low": 0, "high": 0.99}
 """The range of a dropout."""
 
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: Sequence[str] | None = None,
-    check: Callable[[Any], str] | None = None,
-    flair: str | None = None,
-    section: str = "",
-) -> Any:
-    """Make a field of settings.
+class Kind(NamedTuple):
+    """Kind of a setting: its default, help, range and type. A range or choice is that of the entries of a list."""
+
+    default: Any  # an empty list allows empty lists
+    help: str  # one line for ``--help``
+    low: float | None = None  # the smallest number
+    high: float | None = None  # the largest number
+    choices: Sequence[str] | None = None  # the allowed values
+    check: Callable[[Any], str] | None = None  # the problem of a value that is in range, as "must be even", or ""
+    flair: str | None = None  # Flair's name of the setting, if it differs
+    section: str = ""  # the title of a section of ``--help`` that begins with this setting
+    type: type = str  # int, float, bool or str
+    many: bool = False  # a list of these
+    optional: bool = False  # None is allowed
+    switch: bool = False  # an int that can also be true or false
+
+
+def setting(default: Any, help: str, **options: Any) -> Any:
+    """Make a field of settings; the options are those of `Kind` from `low` to `section`.
 
     Its annotation is int, float, bool, str, a list of one of these, or one of these with ``| None``. ``bool | int``
     is a switch that is on, off, or on with a number.
-
-    Args:
-        default: the default. A list is copied for each instance. An empty list allows empty lists.
-        help: one line for ``--help``.
-        low: the smallest number, or entry of a list.
-        high: the largest number, or entry of a list.
-        choices: the allowed values, or entries of a list.
-        check: a function that returns the problem of a value of the right type and range, as "must be even", or "".
-        flair: Flair's name of the setting, if it differs.
-        section: the title of a section of ``--help`` that begins with this setting.
     """
-    metadata = {"help": help, "low": low, "high": high, "choices": choices, "check": check}
-    metadata |= {"flair": flair, "section": section}
+    metadata = {"kind": Kind(default, help, **options)}
     if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def part(config_type: type, section: str) -> Any:
-    """Make a field of settings of their own. Files and flags have them flat, among the others.
+    """Make a field of settings of their own, which a section of ``--help`` shows. Their dataclass checks nothing.
 
-    Args:
-        config_type: the dataclass of these settings. It checks nothing itself.
-        section: their title in ``--help``.
+    Files and flags have them flat, among the others.
     """
     return dataclasses.field(default_factory=config_type, metadata={"part": config_type, "section": section})
 
@@ -83,31 +77,10 @@ def part(config_type: type, section: str) -> Any:
 def choice(default: str, classes: Callable[[], Mapping[str, type]], help: str) -> Any:
     """Make a field of settings of one of several dataclasses. Its value may be a name, for the defaults of that class.
 
-    Files and flags have the name, and the settings of the chosen class flat among the others.
-
-    Args:
-        default: the name of the class that is the default.
-        classes: returns the dataclasses by name. They check nothing themselves.
-        help: one line for ``--help``, without the names.
+    Files and flags have the name, and the settings of the chosen class flat among the others. The dataclasses by name
+    check nothing themselves.
     """
     return dataclasses.field(default=default, metadata={"classes": classes, "help": help})
-
-
-class Kind(NamedTuple):
-    """The type of a setting, its default, and the arguments of `setting`."""
-
-    type: type  # int, float, bool or str
-    many: bool  # a list of these
-    optional: bool  # None is allowed
-    switch: bool  # an int that can also be true or false
-    default: Any
-    help: str
-    low: float | None
-    high: float | None
-    choices: Sequence[str] | None
-    check: Callable[[Any], str] | None
-    flair: str | None
-    section: str
 
 
 @functools.cache
@@ -119,13 +92,10 @@ def get_kinds(config_type: type) -> Mapping[str, Kind]:
             (first, kind), *others = get_kinds(own).items()
             kinds |= {first: kind._replace(section=field.metadata["section"]), **dict(others)}
         elif classes := field.metadata.get("classes"):
-            help, names = field.metadata["help"], tuple(classes())
-            help += f": {', '.join(names)}"
-            kinds[field.name] = Kind(
-                str, False, False, False, field.default, help, None, None, names, None, None, field.name
-            )
+            help = f"{field.metadata['help']}: {', '.join(classes())}"
+            kinds[field.name] = Kind(field.default, help, choices=tuple(classes()), section=field.name)
         else:
-            kinds[field.name] = _make_kind(field, hints[field.name])
+            kinds[field.name] = _add_type(field.metadata["kind"], field.name, hints[field.name])
     return types.MappingProxyType(kinds)
 
 
@@ -136,37 +106,34 @@ def get_classes(config_type: type) -> dict[str, Mapping[str, type]]:
 
 
 def get_all_kinds(config_type: type) -> dict[str, Kind]:
-    """Return the kind of each setting that a file or flag can have, those of all classes of a choice too."""
+    """Return the kind of each setting that a file or flag can have, with those of all classes of a choice."""
     kinds = dict(get_kinds(config_type))
     for classes in get_classes(config_type).values():
         for own in classes.values():
-            kinds |= {name: kind for name, kind in get_kinds(own).items() if name not in kinds}
+            kinds = {**kinds, **get_kinds(own), **kinds}  # the first owner of a setting gives its kind
     return kinds
 
 
-def _kinds_of(config: DataclassInstance) -> dict[str, Kind]:
-    """Return the kind of each setting that `flatten` returns."""
-    kinds = dict(get_kinds(type(config)))
-    for name in get_classes(type(config)):
-        own: type = type(getattr(config, name))
-        kinds |= get_kinds(own)
+def _get_chosen_kinds(config_type: type, settings: Mapping[str, Any]) -> dict[str, Kind]:
+    """Return the kind of each setting, with those of the classes that some settings choose."""
+    kinds = dict(get_kinds(config_type))
+    for name, classes in get_classes(config_type).items():
+        chosen = settings.get(name, kinds[name].default)
+        kinds |= get_kinds(classes[chosen]) if isinstance(chosen, str) and chosen in classes else {}
     return kinds
 
 
-def _make_kind(field: dataclasses.Field[Any], hint: Any) -> Kind:
-    parts = set(typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,))
-    optional = type(None) in parts
-    parts -= {type(None)}
-    switch = parts == {bool, int}
-    if switch or len(parts) == 1:
-        hint = int if switch else parts.pop()
+def _add_type(kind: Kind, name: str, hint: Any) -> Kind:
+    parts = {*typing.get_args(hint)} if typing.get_origin(hint) in (typing.Union, types.UnionType) else {hint}
+    optional, switch = type(None) in parts, {bool, int} <= parts
+    parts -= {type(None), *[bool] * switch}
+    (hint,) = parts
     many = typing.get_origin(hint) is list
     if many:
         (hint,) = typing.get_args(hint)
     if hint not in (int, float, bool, str):
-        raise TypeError(f"setting {field.name}: {hint} is none of int, float, bool, str")
-    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    return Kind(hint, many, optional, switch, default, **field.metadata)
+        raise TypeError(f"setting {name}: {hint} is none of int, float, bool, str")
+    return kind._replace(type=hint, many=many, optional=optional, switch=switch)
 
 
 def flatten(config: DataclassInstance) -> dict[str, Any]:
@@ -184,26 +151,18 @@ def flatten(config: DataclassInstance) -> dict[str, Any]:
 
 
 def make_settings(config_type: type[Config], settings: Mapping[str, Any]) -> Config:
-    """Make settings of a class from values by name, as a file has them.
-
-    Raises:
-        SettingsError: settings that cannot be used, or belong to a class that is not chosen.
-    """
-    values, problems = dict(settings), list[str]()
+    """Make settings of a class from values by name, as a file has them. Refuse those of a class that is not chosen."""
+    values, problems, known = dict(settings), list[str](), _get_chosen_kinds(config_type, settings)
     for field in dataclasses.fields(config_type):
-        chosen = field.metadata.get("part")
-        if classes := field.metadata.get("classes"):
-            name = values.pop(field.name, field.default)
-            chosen = classes().get(name) if isinstance(name, str) else None
-            known = {*get_kinds(config_type), *(get_kinds(chosen) if chosen else ())}
+        chosen, classes = field.metadata.get("part"), field.metadata.get("classes", dict)()
+        if classes:
+            name = values.get(field.name, field.default)
+            chosen = classes.get(name) if isinstance(name, str) else None
             for other in [other for other in values if other not in known]:
-                if owners := [owner for owner, own in classes().items() if other in get_kinds(own)]:
+                if owners := [owner for owner, own in classes.items() if other in get_kinds(own)]:
                     del values[other]
-                    known_to = " and ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
-                    problems.append(f"{other} belongs to {field.name} {known_to}, not {name}")
-            if chosen is None:
-                values[field.name] = name  # the class tells what is wrong with it
-        if chosen is not None:
+                    problems.append(f"{other} belongs to {field.name} {' or '.join(owners)}, not {name}")
+        if chosen is not None:  # else the class tells what is wrong with the name
             values[field.name] = chosen(**{name: values.pop(name) for name in get_kinds(chosen) if name in values})
     try:
         config = config_type(**values)
@@ -215,15 +174,16 @@ def make_settings(config_type: type[Config], settings: Mapping[str, Any]) -> Con
 
 def changed(config: DataclassInstance, *names: str) -> dict[str, Any]:
     """Return the settings that differ from their defaults, by name: those of these names in this order, or all."""
-    kinds, values = _kinds_of(config), flatten(config)
+    values = flatten(config)
+    kinds = _get_chosen_kinds(type(config), values)
     return {name: values[name] for name in names or values if values[name] != kinds[name].default}
 
 
 def as_flags(config: DataclassInstance, config_type: type) -> str:
     """Return the command-line flags of the settings of a class or base class that differ from their defaults."""
-    flags, known, kinds = [], get_all_kinds(config_type), _kinds_of(config)
+    flags, kinds = [], get_all_kinds(config_type)
     for setting, value in changed(config).items():
-        if setting not in known:
+        if setting not in kinds:
             continue
         name = setting.replace("_", "-")
         if isinstance(value, bool):
@@ -238,7 +198,7 @@ def as_flags(config: DataclassInstance, config_type: type) -> str:
 
 
 def check_device(name: str) -> str:
-    """Return what is wrong with the name of a device, or an empty text. PyTorch is asked later if it is there."""
+    """Return the problem of the name of a device, or an empty text. PyTorch is asked later if the device is there."""
     return "" if re.fullmatch(r"cpu(:0)?|cuda(:\d{1,3})?", name) else "must be cpu, cuda or cuda:N"
 
 
@@ -267,20 +227,20 @@ def raise_problems(problems: Sequence[str], where: str = "") -> None:
 def find_problems(config: DataclassInstance) -> list[str]:
     """Return the problems of all settings: wrong types and values out of range.
 
-    Paths, tuples, ranges and numbers of NumPy become what a file of settings would hold. The name of a choice becomes
-    its settings.
+    Paths, tuples, ranges and numbers of NumPy become values that a file of settings can hold. The name of a choice
+    becomes its settings.
     """
     kinds, problems = get_kinds(type(config)), list[str]()
     for field in dataclasses.fields(config):
         value = _to_plain(getattr(config, field.name))
-        classes = field.metadata["classes"]() if "classes" in field.metadata else {}
+        part, classes = field.metadata.get("part"), field.metadata.get("classes", dict)()
         if isinstance(value, str) and value in classes:
             value = classes[value]()
         setattr(config, field.name, [_to_plain(entry) for entry in value] if isinstance(value, list) else value)
-        known = (*classes.values(), *filter(None, [field.metadata.get("part")]))
+        known = [part] if part else [*classes.values()]
         if type(value) in known:
             problems += find_problems(value)
-        elif known and not isinstance(value, str):
+        elif part or known and not isinstance(value, str):
             names = " or ".join(own.__name__ for own in known)
             problems.append(f"{field.name} must be of {names}, got {_describe_value(value)}")
         else:
@@ -308,11 +268,7 @@ def check_config(config: object, *config_types: type) -> None:
 
 def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
     """Return the problems of some settings of a class, as a file has them, each checked by itself."""
-    kinds = get_all_kinds(config_type)
-    for name, classes in get_classes(config_type).items():
-        chosen = values.get(name, kinds[name].default)
-        kinds |= get_kinds(classes[chosen]) if isinstance(chosen, str) and chosen in classes else {}
-    return _name_problems(kinds, values)
+    return _name_problems(get_all_kinds(config_type) | _get_chosen_kinds(config_type, values), values)
 
 
 def _name_problems(kinds: Mapping[str, Kind], values: Mapping[str, Any]) -> list[str]:
@@ -330,8 +286,8 @@ def _find_problem(kind: Kind, value: Any) -> str:
     if value is None and kind.optional:
         return ""
     if kind.many:
-        fits = isinstance(value, list) and all(_fits(entry, kind) for entry in value)
-        fits = fits and (value or kind.default == [])
+        is_filled = bool(value) or kind.default == []
+        fits = isinstance(value, list) and is_filled and all(_fits(entry, kind) for entry in value)
     else:
         fits = _fits(value, kind)
     if not fits:

@@ -56,22 +56,16 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
-    """Read settings of a dataclass from a YAML file, which need not have all of them.
-
-    Raises:
-        FlairNasError: the file cannot be read or is not a mapping.
-        UnknownSettingsError: the file has other keys; the error names them.
-    """
+    """Read settings of a dataclass from a YAML file, which need not have all of them. Refuse a file with other keys."""
     return settings_in(read_mapping(path), config_type, str(path))
 
 
 def settings_in(data: dict[Any, Any], config_type: type, where: str) -> dict[str, Any]:
-    """Return the settings of a dataclass that YAML data have, with our names; see `read_settings`."""
+    """Return the settings of a dataclass that YAML data have, with our names. Raise UnknownSettingsError for others."""
     kinds = get_all_kinds(config_type)
     data = replace_flair_names(config_type, data, f"{where}: ")
     data.pop("about", None)  # the description of a preset
-    unknown = [key for key in data if key not in kinds]
-    if unknown:
+    if unknown := [key for key in data if key not in kinds]:
         known = [*kinds, *flair_names(config_type)]
         hint = did_you_mean(unknown[0], known) if isinstance(unknown[0], str) else ""
         names = listed([key[:80] if isinstance(key, str) else brief(key) for key in unknown])
@@ -141,21 +135,17 @@ def resolve(
         preset: the name of a preset.
         file: a YAML file.
         flags: further settings by name.
-        from_run: the file is that of a run.
-
-    Raises:
-        FlairNasError: the preset is unknown, the file cannot be read, or settings cannot be used.
-        UnknownSettingsError: the file has other settings, or is that of another command's run.
+        from_run: the file is that of a run, which must be one of this command.
     """
     settings: dict[str, Any] = {}
     if preset is not None:
         settings |= load_preset(kind, preset, config_type)
     if file is not None:
-        of_file = read_settings(file, config_type)
-        if from_run and (command := _command_of(of_file)) not in ("", _command_of(get_kinds(config_type))):
+        from_file = read_settings(file, config_type)
+        if from_run and (command := _command_of(from_file)) not in ("", _command_of(get_kinds(config_type))):
             raise UnknownSettingsError(f"{file}: these are the settings of flair-nas {command}")
-        raise_problems(problems_in(config_type, of_file), f"{file}: ")
-        settings |= of_file
+        raise_problems(problems_in(config_type, from_file), f"{file}: ")
+        settings |= from_file
     return make_settings(config_type, {**settings, **(flags or {})})
 
 

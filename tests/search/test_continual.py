@@ -211,8 +211,8 @@ def test_what_is_lost(
     [
         ({"orthogonality": 1e-3}, "orthogonality is to the weights of an earlier search: after must name its folder"),
         ({"sparsity": -1.0}, "sparsity must be a number"),
-        ({"retrain_epochs": 3}, "retrain_epochs 3 must be less than epochs 3"),
-        ({"warmup_epochs": 2}, "warmup_epochs 2 must be less than the 2 epochs before retrain_epochs"),
+        ({"retrain_epochs": 3}, "retrain_epochs 3 leaves nothing to search: epochs is 3$"),
+        ({"warmup_epochs": 2}, "retrain_epochs 1 leaves nothing to search: epochs is 3, and warmup_epochs 2"),
         (
             {"learn": "inter", "history": 1, "fixed": "tanh0-relu0", "after": "x", "retrain_epochs": 0},
             "after continues the search of a cell",

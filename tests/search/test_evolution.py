@@ -254,14 +254,14 @@ def test_a_search_of_which_all_children_fail_says_so(text: Path) -> None:
     [
         ({"child_steps": [], "strategy": "evolution"}, "child_steps, the training steps of a child, must be set"),
         ({"child_steps": [0], "strategy": "evolution"}, "child_steps"),
-        ({"child_steps": [2], "strategy": "gradient"}, "child_steps belongs to strategy evolution and local-search"),
+        ({"child_steps": [2], "strategy": "gradient"}, "child_steps belongs to strategy evolution or local-search"),
         ({"strategy": "evolution", "population": 4, "tournament": 5}, "tournament 5 is larger than population 4"),
         ({"strategy": "evolution", "removal": "worst", "tournament": 1}, "removal worst needs a tournament"),
         ({"strategy": "evolution", "child_steps": [1, 2]}, "several child_steps need hurdle_every"),
         ({"strategy": "evolution", "hurdle_every": 3}, "hurdle_every needs at least two child_steps"),
         (
             {"strategy": "evolution", "samples": 4},
-            "samples belongs to strategy random-shared, random-independent and enas",
+            "samples belongs to strategy random-shared or random-independent or enas",
         ),
         ({"strategy": "evolution", "candidates": ["relu0"]}, "not of this space"),
         ({"strategy": "local-search", "population": 4}, "population belongs to strategy evolution"),

@@ -244,15 +244,15 @@ def test_the_command_keeps_what_the_files_say(
     ("changed", "whole", "message"),
     [
         (None, {}, "tasks must be at least two, got 1"),
-        ({"hidden_size": 12}, {}, "task names sets hidden_size 12, which belongs to the whole search, where it is 6"),
-        ({"strategy": "enas"}, {}, "task names sets strategy 'enas', which belongs to the whole search"),
-        ({"name": "prose"}, {}, "two tasks are named prose"),
+        ({"hidden_size": 12}, {}, "task names: .*settings that belong to the whole search: hidden_size 6"),
+        ({"strategy": "enas"}, {}, "task names: .*settings that belong to the whole search: strategy 'gradient'"),
+        ({"name": "prose"}, {}, "task prose: another task has this name"),
         ({"objective": "tags"}, {}, "task names: unknown objective 'tags'; there are text, tagging"),
-        ({"emb": 1}, {}, "task names: unknown settings emb"),
-        ({"directions": "own"}, {}, "task names sets directions 'own': all have one architecture"),
+        ({"emb": 1}, {}, "task names: its file: unknown settings emb"),
+        ({"directions": "own"}, {}, "task names: it sets directions 'own', and all have one architecture"),
         ({"batch_size": 1}, {}, "task names: .*batch_size must be"),
-        ({}, {"weights": [1.0]}, "weights must be as many as the tasks, 2, and not all 0, got 1"),
-        ({}, {"weights": [0.0, 0.0]}, "weights must be as many as the tasks, 2, and not all 0, got 0, 0"),
+        ({}, {"weights": [1.0]}, r"weights must be as many as the tasks, 2, and not all 0, got \[1.0\]"),
+        ({}, {"weights": [0.0, 0.0]}, r"weights must be as many as the tasks, 2, and not all 0, got \[0.0, 0.0\]"),
         ({}, {"learning_rate": 3.0}, "learning_rate belongs to each task, in its file"),
         ({}, {"parts": 3}, "task prose: .*batch_size 4 cannot be divided into 3 parts"),
         ({"corpus": Path("x")}, {}, "a task has something else than text and numbers"),
@@ -284,6 +284,8 @@ def test_what_is_wrong_with_the_data_of_a_task_names_it(tasks: list[dict[str, An
         objective_of(config)
     with pytest.raises(FlairNasError, match=r"cannot read this file of settings"):
         settings([str(tmp_path / "none.yaml"), tasks[1]])
+    with pytest.raises(FlairNasError, match="task 2: its line: not a YAML file"):
+        settings([tasks[0], "{name: ["])
 
 
 # --- tasks on which nothing was learned ---
