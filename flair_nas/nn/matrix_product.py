@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from flair_nas.nn.kernels.tracing import Context, is_transformed
+from flair_nas.nn.kernels.tracing import is_transformed
 from flair_nas.nn.processor import read_processor
 
 LEAST = 2**25
@@ -95,14 +96,14 @@ def by_onednn(left: Tensor, right: Tensor) -> bool:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Context, left: Tensor, right: Tensor) -> Tensor:
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
         needs_left, needs_right = ctx.needs_input_grad[:2]
         ctx.save_for_backward(left if needs_right else None, right if needs_left else None)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.t(), None, "none", [], "")
         return product
 
     @staticmethod
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         left, right = ctx.saved_tensors
         return (
             multiply(gradient, right.t()) if ctx.needs_input_grad[0] else None,

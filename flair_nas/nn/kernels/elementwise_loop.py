@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from flair_nas.errors import brief
 from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS, FUNCTIONS
-from flair_nas.nn.kernels.tracing import Context, first_order_only
+from flair_nas.nn.kernels.tracing import first_order_only
 from flair_nas.nn.packing import Packing
 
 log = logging.getLogger("flair_nas")
@@ -71,14 +72,10 @@ def loop_on(device: torch.device) -> Loop:
     return run_triton_loop
 
 
-class _LoopContext(Context):
-    sizes: Sequence[int]
-
-
 class _Loop(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: _LoopContext, pre: Tensor, candidate: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequence[int]
+        ctx: Any, pre: Tensor, candidate: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequence[int]
     ) -> Tensor:
         gates, states, last = torch.empty_like(candidate), torch.empty_like(candidate), hidden
         for c, u, gate, state in zip(*(tensor.split(sizes) for tensor in (pre, candidate, gates, states))):
@@ -91,7 +88,7 @@ class _Loop(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: _LoopContext, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         candidate, weight, hidden, gates, states = ctx.saved_tensors
         sizes = ctx.sizes
         before = torch.cat([hidden, *(s[:size] for s, size in zip(states.split(sizes), sizes[1:]))])  # s_{t-1}, [S, H]

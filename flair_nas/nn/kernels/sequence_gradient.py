@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from flair_nas.nn.kernels.tracing import Context, first_order_only, untraced
+from flair_nas.nn.kernels.tracing import first_order_only, untraced
 
 
 class Products:
@@ -61,18 +61,10 @@ def run_sequence(
     return loop(Products(weights), **sources)
 
 
-class _SequenceContext(Context, Protocol):
-    graph: tuple[dict[Hashable, Tensor], list[Tensor], dict[Hashable, list[tuple[Tensor, Tensor]]], Tensor] | None
-
-
 class _Sequence(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: _SequenceContext,
-        loop: Callable[..., Tensor],
-        names: tuple[Hashable, ...],
-        sources: tuple[str, ...],
-        *tensors: Tensor,
+        ctx: Any, loop: Callable[..., Tensor], names: tuple[Hashable, ...], sources: tuple[str, ...], *tensors: Tensor
     ) -> Tensor:
         count = len(sources)
         with torch.enable_grad():
@@ -86,7 +78,7 @@ class _Sequence(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: _SequenceContext, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.graph is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time; use retain_graph=True the first time"

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from flair_nas.nn.kernels.engine import Recurrence
 from flair_nas.nn.kernels.native import build
 from flair_nas.nn.kernels.plan import CellPlan, GatePlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import keeps_graph
-from flair_nas.nn.kernels.tracing import Context, first_order_only
+from flair_nas.nn.kernels.tracing import first_order_only
 from flair_nas.nn.matrix_product import multiply
 
 _TYPES = {"std::int64_t": ctypes.c_int64, "double": ctypes.c_double}
@@ -62,17 +62,9 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     return _forward(recurrence, tensors, keep=False)[0]["output"][:, : recurrence.hidden_size].contiguous()
 
 
-class _NativeContext(Context, Protocol):
-    recurrence: Recurrence
-    names: tuple[str, ...]  # of the sources
-    saved: list[str]  # names of the saved tensors
-    kept: dict[str, Tensor]
-    borrowed: list[Tensor]
-
-
 class _NativeRecurrence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: _NativeContext, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
         sources = dict(zip(names, tensors))
         kept, ctx.borrowed = _forward(recurrence, sources, keep=True)
         padded = {name for name in names if kept.get(name, sources[name]) is not sources[name]}
@@ -84,7 +76,7 @@ class _NativeRecurrence(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: _NativeContext, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         tensors = {**dict(zip(ctx.saved, ctx.saved_tensors)), **ctx.kept}
         needed = {name for name, needs_grad in zip(ctx.names, ctx.needs_input_grad[2:]) if needs_grad}
         again = keeps_graph()
