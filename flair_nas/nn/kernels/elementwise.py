@@ -1,7 +1,6 @@
 """Edges on PyTorch's operators, with vectors as columns or rows; all edges that leave one node are computed together.
 
-Plain autograd keeps all intermediate results of a mixture; here the backward pass computes them again from the
-pre-activations.
+The backward pass of a mixture computes intermediate results again, where plain autograd would keep them.
 """
 
 from __future__ import annotations

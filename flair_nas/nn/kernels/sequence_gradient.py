@@ -1,8 +1,7 @@
 """Back-propagation through time that forms the gradient of each weight in one product over all time steps.
 
-Plain autograd adds a gradient of the size of the weight at every step. Here the graph of the recurrence excludes the
-weights and gives the gradients of their products (pre-activations). Each weight's gradient is then
-inputs x gradients^T over all steps together. Vectors are columns, [E, B].
+Plain autograd adds a gradient of the size of the weight at every step. Here autograd gives the gradients of its
+products alone; the weight's is inputs x gradients^T over all steps together. Vectors are columns, [E, B].
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class _Sequence(torch.autograd.Function):
         outputs = [product for pairs in recorded.values() for _, product in pairs]
         grads = iter(torch.autograd.grad(output, [*learned, *outputs], gradient, retain_graph=keep, allow_unused=True))
         grad_leaves = [next(grads) if leaf.requires_grad else None for leaf in leaves]
-        grad_weights: dict[Hashable, Tensor | None] = {}
+        grad_weights: dict[Hashable, Tensor] = {}
         for name, pairs in recorded.items():
             with_gradient = [(vectors, grad) for (vectors, _), grad in zip(pairs, grads) if grad is not None]
             if with_gradient:
