@@ -124,18 +124,19 @@ def _step(recurrence: Recurrence, pre: Tensor, carry: Tensor, multiply: Multiply
 def _discrete(plan: CellPlan, state: Tensor, multiply: Multiply, edges: Callable[..., list[Tensor]]) -> Tensor:
     """Compute h_t of a discrete cell from s_0; `edges` takes the arguments of `highway_edges`."""
     totals: dict[int, Tensor] = {0: state}  # by state, the sum of its edges so far
-    outputs: list[Tensor] = []
+    output: Tensor | None = None
     for number, pairs in enumerate(plan.pairs.by_tail):
         state = totals.pop(number)
         if plan.scale[number] != 1:
             state = state * plan.scale[number]
         if plan.output[number]:
-            outputs.append(state)
+            output = state if output is None else output + state
         if pairs:
             values = edges(multiply(number, state), state, [plan.pairs.operations(pair) for pair, _ in pairs])
             for (_, head), value in zip(pairs, values):
                 totals[head] = totals[head] + value if head in totals else value
-    output, weight = reduce(torch.add, outputs), max(plan.output)  # all output nodes have the same
+    assert output is not None
+    weight = max(plan.output)  # all output nodes have the same
     return output if weight == 1 else output * weight
 
 
