@@ -28,13 +28,7 @@ class RecurrentLayer(nn.Module):
     Args:
         make_cell: makes a cell from its input size.
 
-    Other arguments are those of `SearchedRNN`.
-
-    Attributes:
-        cells: a cell per layer and direction, at index layer * num_directions + direction.
-
-    Raises:
-        ValueError: a size that is not positive, a probability outside [0, 1).
+    Other arguments, attributes and errors are those of `SearchedRNN`.
     """
 
     def __init__(
@@ -57,7 +51,7 @@ class RecurrentLayer(nn.Module):
         check_arguments(None, **sizes, **dropouts)
         if dropout and num_layers == 1:
             warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=3)
-        # numbers may be of NumPy, and JSON holds Python's own
+        # JSON holds Python's own numbers, not NumPy's
         self.input_size, self.hidden_size, self.num_layers = map(int, (input_size, hidden_size, num_layers))
         self.bidirectional, self.batch_first = bool(bidirectional), bool(batch_first)
         self.dropout, self.input_dropout, self.recurrent_dropout = map(float, dropouts.values())
@@ -151,10 +145,9 @@ class RecurrentLayer(nn.Module):
             raise ValueError(f"this layer takes {form} with D = input_size = {self.input_size}; {got}")
         if data.device != weight.device:
             raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
-        if data.dtype == weight.dtype:
-            return
         # under autocast, products cast any floating dtype
-        if not data.is_floating_point() or product_dtype(weight) == weight.dtype:
+        casts = data.is_floating_point() and product_dtype(weight) != weight.dtype
+        if data.dtype != weight.dtype and not casts:
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
     def _final(self, state: RecurrentState, restore: Tensor | None) -> Tensor | RecurrentState:
@@ -218,7 +211,7 @@ def _with_batch(state: Tensor | RecurrentState | None) -> Tensor | RecurrentStat
     return state
 
 
-def describe_layer(layer: nn.Module) -> str:
+def identify_layer(layer: nn.Module) -> str:
     """Return a text that identifies a layer, without its weights, their first values and the genotype's provenance."""
     if not isinstance(layer, RecurrentLayer):
         return str(layer)
