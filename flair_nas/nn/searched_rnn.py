@@ -26,8 +26,8 @@ class SearchedRNN(RecurrentLayer):
     plain dictionary of the same tensors has no metadata and loads unchecked.
 
     `torch.compile` takes any sizes and runs recurrences uncompiled. `torch.jit.trace` and
-    `torch.export.export(..., strict=False)` fix T and B to those of the example. `torch.jit.script` and `strict=True` do
-    not support the layer.
+    `torch.export.export(..., strict=False)` fix T and B to those of the example; `strict=True` and `torch.jit.script`
+    do not support the layer.
 
     Args:
         input_size: D.
