@@ -1,4 +1,4 @@
-"""Relaxations: groupings of the softmax over architecture weights. A further one is one more function."""
+"""Relaxations: groupings of the softmax over architecture weights."""
 
 from __future__ import annotations
 
@@ -92,14 +92,10 @@ class Sampler:
         if id(arch) not in self._noise:
             self._noise[id(arch)] = -torch.empty_like(arch).exponential_().log()
         soft = relax((arch + self._noise[id(arch)]) / self.temperature, relaxation)
-        return soft + (select_strongest(soft, relaxation) - soft).detach() if self.straight_through else soft
-
-
-def select_strongest(weights: Tensor, relaxation: str) -> Tensor:
-    """Return 1 at the largest mixing weight of each softmax, 0 elsewhere, [E, 5]."""
-    groups = softmax_groups(weights, relaxation)
-    hard = [nn.functional.one_hot(group.argmax(), len(group)) for group in groups]
-    return torch.cat(hard).view_as(weights).to(weights.dtype)
+        if not self.straight_through:
+            return soft
+        strongest = [nn.functional.one_hot(group.argmax(), len(group)) for group in softmax_groups(soft, relaxation)]
+        return soft + (torch.cat(strongest).view_as(soft).to(soft.dtype) - soft).detach()
 
 
 def mean_absolute_deviation(arch: Tensor, relaxation: str) -> float:
