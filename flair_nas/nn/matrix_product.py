@@ -1,7 +1,7 @@
-"""Products of vectors with weights: large ones of float32 on a CPU by oneDNN, on processors where MKL is slow.
+"""Products of vectors with weights.
 
-PyTorch multiplies float32 with MKL. On AMD's processors since Zen 5, MKL takes kernels of half the width of AVX-512.
-oneDNN, which PyTorch brings as well, is faster there (benchmarks/speed/large_products.py compares the two).
+On AMD's processors since Zen 5, MKL takes kernels of half the width of AVX-512. Large products of float32 are then
+computed by oneDNN, which PyTorch brings as well (benchmarks/speed/large_products.py compares the two).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def _mkl_is_slow() -> bool:
 
 
 MKL_IS_SLOW = _mkl_is_slow()
-# What is kept for each shape would take half a gigabyte, as batches of sentences differ in size. oneDNN reads the
-# variables at its first product, and PyTorch exports no function that sets the limits later.
+# A program kept for each shape would take half a gigabyte, as batches of sentences differ in size. oneDNN reads these
+# variables at its first product.
 if MKL_IS_SLOW:
     for _variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(_variable, "128")
@@ -62,15 +62,7 @@ def product_dtype(weight: Tensor) -> torch.dtype:
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:
-    """Multiply matrices.
-
-    Args:
-        left: [M, K].
-        right: [K, N].
-
-    Returns:
-        [M, N].
-    """
+    """Multiply matrices, [M, K] by [K, N]."""
     if by_onednn(left, right):
         result: Tensor = _Product.apply(left, right)
         return result
@@ -78,7 +70,7 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
 
 
 def by_onednn(left: Tensor, right: Tensor) -> bool:
-    """Return True if `multiply` takes oneDNN: the product is large and of float32, and nothing has to see into it."""
+    """Return True if `multiply` takes oneDNN: the product is large and of float32, and nothing traces it."""
     return (
         MKL_IS_SLOW
         and not is_compiling()

@@ -1,7 +1,7 @@
 """The loop of an elementwise recurrence: s_t = s_{t-1} + σ(c_t + v ⊙ s_{t-1}) ⊙ (u_t - s_{t-1}), with u = op(z).
 
-No matrix product depends on the step before: c and u are known for all steps beforehand. In the backward pass
-δ_{t-1} += δ_t ⊙ a_t, with factors a_t that are known beforehand too, so each step is one operation.
+c and u are computed for all steps beforehand. So are the factors a_t of the backward pass, δ_{t-1} += δ_t ⊙ a_t: each
+step is one operation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def loop_by_equations(operation: str, pre: Tensor, weight: Tensor, hidden: Tenso
 
 
 def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, packing: Packing) -> Tensor:
-    """Run the loop on PyTorch's operators, with a backward pass of one of them a step.
+    """Run the loop on PyTorch's operators; the backward pass takes one of them per step.
 
     Args:
         operation: op.

@@ -6,7 +6,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ def _check_names(library: ctypes.CDLL) -> None:
 
 @lru_cache(maxsize=8)
 def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
-    """Return the struct that functions of the library take, with the members, all 0 or null, that the library names."""
+    """Return the struct of the members that the library names; they are 0 or null by default."""
     members = [member.rsplit(" ", 1) for member in build.call_text(library, "flair_nas_members").split(";") if member]
     fields = [(name, ctypes.c_void_p if kind.endswith("*") else _TYPES[kind]) for kind, name in members]
     return type("Problem", (ctypes.Structure,), {"_fields_": fields})
@@ -104,17 +104,16 @@ class _Sizes:
 
 
 def _in_huge_pages(tensor: Tensor) -> Tensor:
-    """Return the tensor, which is not filled yet, after asking the system for huge pages."""
+    """Ask the system for huge pages for a tensor that is not filled yet, and return it."""
     size = tensor.numel() * tensor.element_size()
     load_library().flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(size))
     return tensor
 
 
 class _Memory:
-    """Memory for what a pass keeps for its gradient; the next pass of about the same size reuses it.
+    """Memory that passes of about one size reuse for their gradients; a pass without gradients frees all of it.
 
-    New memory is zeroed by the system, which takes a sixth of the time of a training step. A pass without gradients
-    frees all of it.
+    The system zeroes new memory, which takes a sixth of the time of a training step.
     """
 
     def __init__(self) -> None:
@@ -154,19 +153,14 @@ def _padded(tensor: Tensor, width: int) -> Tensor:
     return (pad(tensor, (0, missing)) if missing else tensor).contiguous()
 
 
-Number = type[ctypes.c_float] | type[ctypes.c_double]
+def _array(number: Any, values: Sequence[float | None]) -> ctypes.Array[Any]:
+    return (number * len(values))(*values)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=1024)
-def _arrays(cell: CellPlan, gate: GatePlan | None, number: Number) -> dict[str, ctypes.Array[Any]]:
+def _arrays(cell: CellPlan, gate: GatePlan | None, number: Any) -> dict[str, ctypes.Array[Any]]:
     """Return the arrays of the plans that members of `Problem` point to; `number` is the type of weights."""
-
-    def integers(values: Sequence[int]) -> ctypes.Array[Any]:
-        return (ctypes.c_int64 * len(values))(*values)
-
-    def numbers(values: Sequence[float]) -> ctypes.Array[Any]:
-        return (number * len(values))(*values)
-
+    integers, numbers = partial(_array, ctypes.c_int64), partial(_array, number)
     arrays: dict[str, ctypes.Array[Any]] = {
         "level_start": integers(cell.level_start),
         "first_pair": integers(cell.pairs.first),
@@ -186,13 +180,13 @@ def _arrays(cell: CellPlan, gate: GatePlan | None, number: Number) -> dict[str, 
 def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str, Tensor], keep: bool) -> None:
     """Call ``forward`` or ``backward`` of the library with tensors by the names of `Problem`'s members."""
     cell, normalisation = recurrence.cell, recurrence.normalisation
-    number: Number = ctypes.c_float if tensors["weight_hidden"].dtype == torch.float32 else ctypes.c_double
+    number = ctypes.c_float if tensors["weight_hidden"].dtype == torch.float32 else ctypes.c_double
     weights = tensors["weight_nodes"]
     stride = weights.stride(0) * weights.element_size()
     pointers = [0, *(weights.data_ptr() + (node - 1) * stride for node in cell.nodes)]
     arrays: dict[str, ctypes.Array[Any]] = {
-        "sizes": (ctypes.c_int64 * sizes.steps)(*recurrence.sizes),
-        "weight_nodes": (ctypes.c_void_p * len(pointers))(*pointers),
+        "sizes": _array(ctypes.c_int64, recurrence.sizes),
+        "weight_nodes": _array(ctypes.c_void_p, pointers),
         **_arrays(cell, recurrence.gate, number),
     }
     members: dict[str, float] = {key: ctypes.addressof(array) for key, array in arrays.items()}
@@ -340,8 +334,7 @@ def _backward(
 
     width = recurrence.hidden_size
     widths = {"hidden": width, "past": width, "hidden_scale": width, "data": recurrence.input_size}
-    results = {name: grads[name][..., :size] for name, size in widths.items() if name in needed}
-    results |= {name: grads[name] for name in ("mixing", "gate_mixing", "entry_mixing") if name in needed}
+    results = {name: grads[name][..., : widths.get(name)] for name in needed & grads.keys()}
     if "projected" in needed:
         results["projected"] = _halves(grads["pre_start"].to(dtype), width)
     results |= _cell_weight_gradients(recurrence, tensors, grads, needed)
