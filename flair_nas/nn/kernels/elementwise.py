@@ -24,15 +24,12 @@ _KEPT = [(FAST_FUNCTIONS[name], row.derivative) for name, row in OPERATION_TABLE
 
 
 def highway_edges(pre: Tensor, state: Tensor, heads: Sequence[Sequence[str]]) -> list[Tensor]:
-    """Compute s + σ(c) (op(z) - s), summed over a head's operations, for each head of a node (I-DARTS eq. 1).
+    """Compute s + σ(c) (op(z) - s), [H, B], summed over a head's operations, for each head of a node (I-DARTS eq. 1).
 
     Args:
         pre: pre-activations [c | z] of the k heads, all c before all z, [2 * k * H, B].
         state: s, the state of the node, [H, B].
         heads: for each head, the operations of its edges.
-
-    Returns:
-        k tensors [H, B].
     """
     gate, value = pre.chunk(2)  # [k * H, B] each
     gates, values = _parts(torch.sigmoid(gate), len(heads)), _parts(value, len(heads))

@@ -38,7 +38,7 @@ def loop_by_equations(operation: str, pre: Tensor, weight: Tensor, hidden: Tenso
 
 
 def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, packing: Packing) -> Tensor:
-    """Run the loop on PyTorch's operators; the backward pass takes one of them per step.
+    """Return s of all steps, [S, H], computed by PyTorch's operators; the backward pass takes one of them per step.
 
     Args:
         operation: op.
@@ -46,9 +46,6 @@ def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, packin
         weight: v, [1, H], or a row for each sequence, [B, H].
         hidden: s before the first step, [B, H].
         packing: positions of the tokens.
-
-    Returns:
-        s of all steps, [S, H].
     """
     c, z = pre.chunk(2, dim=1)  # [S, H] each
     states: Tensor = _Loop.apply(c, FAST_FUNCTIONS[operation](z), weight, hidden, packing.sizes)

@@ -17,7 +17,7 @@ from flair_nas.nn.kernels.tracing import first_order_only, untraced
 
 
 class Products:
-    """The matrix products of a recurrence, by the weight's name.
+    """Matrix products of a recurrence, by the weight's name.
 
     Args:
         weights: the matrices, transposed and contiguous.
@@ -43,15 +43,12 @@ class Products:
 def run_sequence(
     loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Mapping[str, Tensor]
 ) -> Tensor:
-    """Run a recurrence, with the faster gradient if one is needed.
+    """Return the packed output of a recurrence, [H, S], with the faster gradient if one is needed.
 
     Args:
-        loop: computes the packed output, [H, S], from `Products` and the sources as keyword arguments.
+        loop: computes the output from `Products` and the sources as keyword arguments.
         weights: the matrices, by name, as `Products` takes them.
         sources: all other tensors that may need a gradient.
-
-    Returns:
-        [H, S].
     """
     tensors = [*sources.values(), *weights.values()]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):

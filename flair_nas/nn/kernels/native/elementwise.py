@@ -17,16 +17,7 @@ from flair_nas.nn.packing import Packing
 
 
 def run_edge(operation: str | Tensor, pre: Tensor, state: Tensor) -> Tensor:
-    """Compute an edge for all rows; arguments and returns as `flair_nas.nn.cell.edge` in the highway form.
-
-    Args:
-        operation: op, or the mixing weights of all operations, [5].
-        pre: [c | z], [S, 2H].
-        state: s, [S, H].
-
-    Returns:
-        [S, H].
-    """
+    """Compute an edge for all rows, as `flair_nas.nn.cell.edge` does in the highway form."""
     code, mixing = (OPERATIONS.index(operation), None) if isinstance(operation, str) else (MIXED, operation)
     result: Tensor = _Edge.apply(code, mixing, pre, state)
     return result
