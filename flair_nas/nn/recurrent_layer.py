@@ -96,10 +96,9 @@ class RecurrentLayer(nn.Module):
         """Run the layer over whole sequences.
 
         Args:
-            input: [T, B, D], or [B, T, D] with `batch_first` (B may be 0), or one sequence [T, D], or a
-                `PackedSequence`.
-            hx: the initial state: the final state of an earlier call, or a tensor
-                [num_layers * num_directions, B, H] (then gates see no history), or None for zeros.
+            input: [T, B, D], or [B, T, D] with `batch_first` (B may be 0), one sequence [T, D], or a `PackedSequence`.
+            hx: the final state of an earlier call; or a tensor [num_layers * num_directions, B, H], with which gates
+                see no history; or None for zeros.
 
         Returns:
             The output in the form of the input, with num_directions * H features, and the final state: a tensor
@@ -191,7 +190,7 @@ def _made_on(device: torch.device | str | int | None, dtype: torch.dtype | None)
 
 
 def _check_sizes(sizes: list[int], tokens: int) -> None:
-    """Refuse sizes that PyTorch's functions never make; an engine would read beyond the data."""
+    """Refuse sizes with which an engine would read beyond the data; PyTorch's functions never make them."""
     falling = all(now >= after > 0 for now, after in itertools.pairwise([*sizes, 1]))
     if not (sizes and falling and sum(sizes) == tokens):
         raise ValueError(

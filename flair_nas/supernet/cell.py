@@ -134,10 +134,7 @@ class CellSupernet(CellBase):
         return run_supernet(self, self, input, hx)
 
     def choose(self, genotype: Genotype | None) -> None:
-        """Run one genotype with the shared weights, without normalisation, from now on (random search; ENAS).
-
-        Args:
-            genotype: an architecture of this space with one edge per node or more; None for the whole supernet.
+        """Run one genotype of this space from now on, without normalisation (random search; ENAS); None runs them all.
 
         Raises:
             ValueError: a genotype outside this space.
@@ -162,8 +159,8 @@ class CellSupernet(CellBase):
     def batch_statistics(self) -> Iterator[None]:
         """Normalise by the statistics of the batch within the block, in evaluation too.
 
-        All nodes share the running statistics, which fit none of them well: states could grow without bound. The
-        running statistics do not change.
+        The running statistics, which stay, are shared by all nodes and fit none of them well: states could grow without
+        bound.
         """
         self._use_batch = True
         try:
@@ -202,7 +199,7 @@ class CellSupernet(CellBase):
         return intra | {"inter": gates_deviation(gates.values())} if gates else intra
 
     def mixing_tables(self) -> dict[str, Tensor]:
-        """Return the mixing weights without noise: ``cell``, [N (N + 1) / 2, 5], and the tables of relaxed gates."""
+        """Return the mixing weights without noise: ``cell``, [N (N + 1) / 2, 5], and those of relaxed gates."""
         tables = {"cell": relax(self.arch.detach(), self.relaxation)}
         for name, gate in relaxed_gates(self).items():
             tables |= gate.mixing_tables(name)
@@ -242,11 +239,11 @@ class CellSupernet(CellBase):
 
     def _normalisation(self) -> Normalisation | None:
         norm = self.norm
-        if norm is None:
+        if norm is None or norm.running_mean is None or norm.running_var is None:
             return None
         if self._use_batch and not self.training:
-            return Normalisation(True, None, None, 0.0, norm.eps)
-        return Normalisation(self.training, norm.running_mean, norm.running_var, 0.1, norm.eps)
+            return Normalisation(True, None, 0.0, norm.eps)
+        return Normalisation(self.training, (norm.running_mean, norm.running_var), 0.1, norm.eps)
 
     def _normalise(self, state: Tensor) -> Tensor:
         normalisation = self._normalisation()
@@ -261,7 +258,7 @@ class CellSupernet(CellBase):
 def run_supernet(
     cell: CellBase, layer: Layer, input: Tensor, hx: Tensor | RecurrentState | None
 ) -> tuple[Tensor, Tensor | RecurrentState]:
-    """Run a cell over sequences of one length, in the mode and with the dropouts of a layer; see its `forward`."""
+    """Run a cell over sequences of one length in the mode and with the dropouts of a layer; see its `forward`."""
     if input.dim() != 3 or input.shape[-1] != layer.input_size or 0 in input.shape:
         raise ValueError(
             f"a supernet takes [T, B, D] with D = input_size = {layer.input_size}, at least one step and one sequence; "

@@ -17,7 +17,7 @@ from flair_nas.supernet.derive import derive_gate, gate_margins
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax
 
 OF_ENTRIES = "darts"
-"""Relaxation of a gate's entries: a softmax each."""
+"""Relaxation of a gate's entries: one softmax per entry."""
 
 
 class GateSupernet(GateBase):

@@ -80,10 +80,8 @@ def built(sources: Path = SOURCES) -> Built:
             path = Path(folder) / LIBRARY
             _compile(path, sources, command)
             return Built(ctypes.CDLL(str(path)), description, "a temporary file")
-    except OSError as error:
-        return Built(None, reason=shown(error))
-    except FlairNasError as error:
-        return Built(None, reason=str(error))
+    except (FlairNasError, OSError) as error:
+        return Built(None, reason=str(error) if isinstance(error, FlairNasError) else shown(error))
 
 
 def call_text(library: ctypes.CDLL, function: str) -> str:
@@ -158,18 +156,14 @@ def _cached_library(sources: Path, command: list[str], fingerprint: str) -> Path
 def _compile(path: Path, sources: Path, command: list[str]) -> None:
     """Compile a library that can be loaded, for this user alone."""
     files = sorted(str(file) for file in sources.glob("*.cpp"))
-    if not files:
-        raise FlairNasError(f"there is no source in {sources}; install flair-nas again")
     log.warning("compiling native kernels for this processor with %s", command[0])
     start = time.perf_counter()
     message = ""
     has_processor = any(word.startswith(("-march", "-mcpu")) for word in command)  # CXX may name one
     for flags in _ATTEMPTS:
-        if has_processor and _NATIVE in flags:
-            continue
         seconds = _COMPILE_SECONDS - (time.perf_counter() - start)
-        if seconds <= 0:
-            break
+        if seconds <= 0 or (has_processor and _NATIVE in flags):
+            continue
         try:
             _run([*command, *_FLAGS, *flags, *files, "-o", str(path)], seconds)
             path.chmod(0o700)

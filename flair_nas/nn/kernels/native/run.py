@@ -259,15 +259,12 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
     kept |= _cell_results(recurrence, sizes, allocate)
     if recurrence.gate is not None:
         kept |= _gate_results(recurrence, recurrence.gate, sizes, allocate)
-    running: dict[str, Tensor] = {}
     normalisation = recurrence.normalisation
-    if normalisation is not None and normalisation.mean is not None and normalisation.variance is not None:
-        running["running_mean"] = _padded(normalisation.mean, sizes.hidden)
-        running["running_variance"] = _padded(normalisation.variance, sizes.hidden)
-    _call("forward", recurrence, sizes, {**sources, **kept, **dropped, **running}, keep)
+    statistics = normalisation.running or () if normalisation is not None else ()
+    padded = {name: _padded(own, sizes.hidden) for name, own in zip(("running_mean", "running_variance"), statistics)}
+    _call("forward", recurrence, sizes, {**sources, **kept, **dropped, **padded}, keep)
     if normalisation is not None and normalisation.use_batch:
-        for own, new in zip((normalisation.mean, normalisation.variance), running.values()):
-            assert own is not None
+        for own, new in zip(statistics, padded.values()):
             own.copy_(new[: len(own)])
     return kept, allocate.borrowed
 
