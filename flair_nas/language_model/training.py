@@ -34,7 +34,7 @@ from flair_nas.language_model.saved import (
 from flair_nas.language_model.text.corpus import END, Ids, TextCorpus, batchify, load_text
 from flair_nas.language_model.text.segments import Draw, segment_lengths
 from flair_nas.library.layer_spec import warn_of_risks
-from flair_nas.nn.recurrent_layer import describe_layer
+from flair_nas.nn.recurrent_layer import identify_layer
 from flair_nas.runs.device import autocast, check_precision, choose_device
 from flair_nas.runs.epoch_record import EpochClock, EpochRecord, Line, describe_cost, sum_seconds
 from flair_nas.runs.memory import check_fits
@@ -144,7 +144,7 @@ class _Training:
 
     def _describe(self) -> dict[str, Any]:
         """Return what a resumed run must not change, by its name in errors."""
-        return {"text": self.corpus.fingerprint, "layer": describe_layer(self.model.layer)}
+        return {"text": self.corpus.fingerprint, "layer": identify_layer(self.model.layer)}
 
     def save(self) -> None:
         """Write the history and a checkpoint."""

@@ -19,17 +19,14 @@ from flair_nas.nn.packing import Packing
 
 
 def edge(operation: str | Tensor, pre: Tensor, state: Tensor, highway: bool = True) -> Tensor:
-    """Compute one edge (j -> i, op): s_j + σ(c) (op(z) - s_j) with [c | z] = s_j W_i, or op(s_j W_i).
+    """Compute one edge (j -> i, op), [B, H]: s_j + σ(c) (op(z) - s_j) with [c | z] = s_j W_i, or op(s_j W_i).
 
     Args:
-        operation: op, or the mixing weights of all operations, [5]; the edge is then Σ_k p_k times that of op_k, and
-            drop adds nothing (DARTS; I-DARTS eq. 4).
+        operation: op, or the mixing weights p of all operations, [5], which give Σ_k p_k times the edge of op_k; drop
+            adds nothing (DARTS; I-DARTS eq. 4).
         pre: s_j W_i, [B, 2H], or [B, H] without highway.
         state: s_j, [B, H].
-        highway: use the first form; the second is the papers' plain form.
-
-    Returns:
-        [B, H].
+        highway: use the first form instead of the papers' plain form.
     """
     if isinstance(operation, Tensor):
         terms = [p * edge(name, pre, state, highway) for p, name in zip(operation, OPERATIONS) if name != "drop"]
@@ -56,10 +53,10 @@ class CellBase(nn.Module):
 
     init_range: float | None  # initialisation bound of the weights; if None, `range_of` makes it from a width
     masks_states = True  # variational dropout of the states has an effect
-    recurrence = DEFAULT_RECURRENCE  # also of modules that were pickled before there was another one
+    recurrence = DEFAULT_RECURRENCE  # older pickles have no other
     weight_hidden: nn.Parameter
     weight_nodes: nn.Parameter
-    range_of: Callable[[int], float] = staticmethod(default_range)  # of H, for gates of the rows of each matrix
+    range_of: Callable[[int], float] = staticmethod(default_range)  # of H, or of the rows of a gate's matrix
 
     def __init__(self, input_size: int, hidden_size: int, width: int, recurrence: str = DEFAULT_RECURRENCE) -> None:
         super().__init__()
@@ -74,14 +71,14 @@ class CellBase(nn.Module):
         return self.state_gate is not None or self.input_gate is not None
 
     def add_weights(self, nodes: int) -> None:
-        """Add the weights of a searched cell with this number of nodes: W_h, or v, and W_1..W_N."""
+        """Add the weights of a searched cell: W_h, or v, and W_1..W_N."""
         size, width = self.hidden_size, self.weight_input.shape[1]
         shape = (size,) if self.recurrence == "elementwise" else (size, width)
         self.weight_hidden = nn.Parameter(torch.empty(shape))
         self.weight_nodes = nn.Parameter(torch.empty(nodes, size, width))
 
     def set_gates(self, genotype: Genotype) -> None:
-        """Make this cell's gates those of a genotype."""
+        """Give the cell the gates of a genotype."""
         sizes = self.input_size, self.hidden_size
         if genotype.state_gate is not None:
             self.state_gate = InterCellGate(genotype.state_gate, *sizes, genotype.gate)
@@ -89,10 +86,10 @@ class CellBase(nn.Module):
             self.input_gate = InterCellGate(genotype.input_gate, *sizes[::-1], genotype.gate)
 
     def reset_parameters(self) -> None:
-        """Draw all weights from the global generator; architecture weights start at 1e-3 N(0, 1).
+        """Draw all weights from the global generator.
 
-        The vector v of an elementwise recurrence starts uniform in ±0.5: each entry multiplies one number, so the bound
-        does not depend on H.
+        Architecture weights start at 1e-3 N(0, 1). The vector v of an elementwise recurrence starts uniform in ±0.5 for
+        any H, since each entry multiplies one number.
         """
         own_range = self._range(self.hidden_size)
         for name, weight in self.named_parameters(recurse=False):
@@ -112,16 +109,13 @@ class CellBase(nn.Module):
     def step(
         self, x: Tensor, last: Sequence[Tensor], scale: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Compute one time step of a full recurrence by the equations; engines do so for a whole sequence.
+        """Compute h_t, [B, H], of a full recurrence by the equations; engines do so for a whole sequence.
 
         Args:
             x: x_t, [B, D], if there is an input gate; else x_t W_x, [B, W].
             last: h_{t-1}, and with an input gate the states before it, latest first, [B, H] each.
             scale: the scale of the state gate, [B, H], or None.
             mask: variational dropout mask of the states where they enter a product, [B, H], or None.
-
-        Returns:
-            h_t, [B, H].
         """
         if self.input_gate is not None:
             x = product(x * self.input_gate.scale([masked(h, mask) for h in last]), self.weight_input)  # x̂_t W_x
@@ -136,15 +130,12 @@ class CellBase(nn.Module):
         raise NotImplementedError
 
     def run_nodes(self, state: Tensor, mask: Tensor | None = None, edge: Edges = edge) -> Tensor:
-        """Compute h_t from s_0.
+        """Compute h_t from s_0, [B, H] each, or for all steps of an elementwise recurrence, [S, H] each.
 
         Args:
-            state: s_0, [B, H], or of an elementwise recurrence that of all steps, [S, H].
+            state: s_0.
             mask: variational dropout mask of the states where they enter a product, of the same shape, or None.
             edge: computes the edges.
-
-        Returns:
-            h_t, of the same shape.
         """
         raise NotImplementedError
 
@@ -179,10 +170,10 @@ class SearchedCell(CellBase):
     """The cell of a genotype with its parameters and those of its inter-cell gates.
 
     Args:
+        input_size: D.
+        hidden_size: H.
         genotype: the architecture.
-        init_range: weights start uniform in +-init_range; None for 1.5 / √H, those of gates for 1.5 / √rows.
-
-    Other arguments are those of `CellBase`.
+        init_range: initialisation bound of the weights; None for `default_range`.
 
     Shape of the parameters, with W = 2H (H in the plain form), columns [gate | candidate], no biases:
         weight_input [D, W], weight_hidden [H, W], or v [H] of an elementwise recurrence, weight_nodes [N, H, W],

@@ -32,13 +32,10 @@ class GateBase(nn.Module):
         self.weight_nodes = nn.Parameter(torch.empty(history, gate_size, gate_size))
 
     def reset_parameters(self, range_of: Callable[[int], float]) -> None:
-        """Draw the weights.
+        """Draw the weights within the bound that `range_of` makes from the rows of a matrix, E or G.
 
-        Entry weights of a form that scales by the gate alone start with unit gain instead of `range_of`, wider by √m
-        because the gate averages m nodes; see docs/decisions/residual_gates.md.
-
-        Args:
-            range_of: gives the initialisation bound for the number of rows of a matrix, E or G.
+        Entry weights of a form that scales by the gate alone start with unit gain instead, wider by √m because the gate
+        averages m nodes; see docs/decisions/residual_gates.md.
         """
         history, entry_size, gate_size = self.weight_entry.shape
         unit_gain = GATE_FORM_TABLE[self.form].keeps_zero

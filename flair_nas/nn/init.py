@@ -7,13 +7,13 @@ from numbers import Integral, Real
 
 
 def default_range(width: int) -> float:
-    """Return the default initialisation bound of taggers, 1.5 / √width.
+    """Return the default initialisation bound of taggers, 1.5 / √width; docs/decisions/initialisation.md has figures.
 
     From √3 / √H on, products are longer on average than their inputs, and states grow through relu and identity.
-    Dropout of h with 0.25 lowers that limit to 1.5 / √H. docs/decisions/initialisation.md has the figures.
+    Dropout of h with 0.25 lowers that limit to 1.5 / √H.
 
     Args:
-        width: H for the matrices of a cell, the rows of a matrix for those of gates.
+        width: H for the matrices of a cell, the number of rows for those of gates.
     """
     return 1.5 / math.sqrt(width)
 
@@ -21,22 +21,13 @@ def default_range(width: int) -> float:
 def papers_range(width: int) -> float:
     """Return the initialisation bound of supernets and language models, 1.17 / √width: 0.04 at 850, as in the papers.
 
-    Supernets need the smaller bound because normalised states let gradients grow sooner, language models because of
-    their large learning rates. The width is as for `default_range`.
+    Gradients grow sooner with normalised states, and with the large learning rates of language models.
     """
     return 1.17 / math.sqrt(width)
 
 
 def check_arguments(init_range: float | None, **numbers: float) -> None:
-    """Refuse arguments of a layer that are out of range.
-
-    Args:
-        init_range: the initialisation bound, or None.
-        numbers: dropouts, and sizes, which are at least 1, or 0 for `history`.
-
-    Raises:
-        ValueError: it names the argument.
-    """
+    """Raise a ValueError that names an argument out of range: the bound, dropouts, or sizes (0 for `history` alone)."""
     for name, number in numbers.items():
         minimum = 0 if name == "history" else 1
         if name.endswith("dropout"):

@@ -1,7 +1,4 @@
-"""Types of recurrent layers that have a name: a row for each, from which all lists of their names come.
-
-This module imports no torch. Layers of genotypes have no row: a layer spec describes them.
-"""
+"""Table of the recurrent layers that have a name; those of genotypes have none. This module imports no torch."""
 
 from __future__ import annotations
 
@@ -9,17 +6,12 @@ from typing import NamedTuple
 
 
 class LayerType(NamedTuple):
-    """A type of layer that `--rnn` and `rnn_type` name."""
+    """A recurrent layer that `--rnn` and `rnn_type` take by name."""
 
     help: str
     cell: str = ""  # module and class of its cell, which `ParallelRNN` runs; empty if PyTorch has the layer
     blocks: tuple[int, ...] = ()  # of PyTorch's layers, the order of their blocks of weights in ONNX's operator
     models_text: bool = True  # language models and character models take it, too
-
-    @property
-    def flair(self) -> bool:
-        """True if Flair builds the layer itself."""
-        return not self.cell
 
 
 LAYER_TYPES = {
@@ -35,7 +27,7 @@ LAYER_TYPES = {
 LAYER_NAMES = tuple(LAYER_TYPES)
 """Names of layers that taggers take."""
 
-FLAIR_LAYERS = tuple(name for name, row in LAYER_TYPES.items() if row.flair)
+FLAIR_LAYERS = tuple(name for name, row in LAYER_TYPES.items() if not row.cell)
 """Names of layers that Flair builds itself."""
 
 TEXT_LAYERS = tuple(name for name, row in LAYER_TYPES.items() if row.models_text)

@@ -1,7 +1,7 @@
-"""Products of vectors with weights: large ones of float32 on a CPU by oneDNN, on processors where MKL is slow.
+"""Products of vectors with weights.
 
-PyTorch multiplies float32 with MKL. On AMD's processors since Zen 5, MKL takes kernels of half the width of AVX-512.
-oneDNN, which PyTorch brings as well, is faster there (benchmarks/speed/large_products.py compares the two).
+On AMD's processors since Zen 5, MKL takes kernels of half the width of AVX-512. Large products of float32 are then
+computed by oneDNN, which PyTorch brings as well (benchmarks/speed/large_products.py compares the two).
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from flair_nas.nn.kernels.tracing import Context, is_transformed
+from flair_nas.nn.kernels.tracing import is_transformed
 from flair_nas.nn.processor import read_processor
 
 LEAST = 2**25
@@ -30,8 +31,8 @@ def _mkl_is_slow() -> bool:
 
 
 MKL_IS_SLOW = _mkl_is_slow()
-# What is kept for each shape would take half a gigabyte, as batches of sentences differ in size. oneDNN reads the
-# variables at its first product, and PyTorch exports no function that sets the limits later.
+# A program kept for each shape would take half a gigabyte, as batches of sentences differ in size. oneDNN reads these
+# variables at its first product.
 if MKL_IS_SLOW:
     for _variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(_variable, "128")
@@ -61,15 +62,7 @@ def product_dtype(weight: Tensor) -> torch.dtype:
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:
-    """Multiply matrices.
-
-    Args:
-        left: [M, K].
-        right: [K, N].
-
-    Returns:
-        [M, N].
-    """
+    """Multiply matrices, [M, K] by [K, N]."""
     if by_onednn(left, right):
         result: Tensor = _Product.apply(left, right)
         return result
@@ -77,7 +70,7 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
 
 
 def by_onednn(left: Tensor, right: Tensor) -> bool:
-    """Return True if `multiply` takes oneDNN: the product is large and of float32, and nothing has to see into it."""
+    """Return True if `multiply` takes oneDNN: the product is large and of float32, and nothing traces it."""
     return (
         MKL_IS_SLOW
         and not is_compiling()
@@ -95,14 +88,14 @@ def by_onednn(left: Tensor, right: Tensor) -> bool:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Context, left: Tensor, right: Tensor) -> Tensor:
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
         needs_left, needs_right = ctx.needs_input_grad[:2]
         ctx.save_for_backward(left if needs_right else None, right if needs_left else None)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.t(), None, "none", [], "")
         return product
 
     @staticmethod
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         left, right = ctx.saved_tensors
         return (
             multiply(gradient, right.t()) if ctx.needs_input_grad[0] else None,

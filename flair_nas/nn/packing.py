@@ -66,7 +66,7 @@ class Packing:
         return torch.where(step >= 0, inside, before)
 
     def before(self, states: Tensor, first: Tensor) -> Tensor:
-        """Return the state before each step, [S, H], from those after it, [S, H], and the first one, [B, H]."""
+        """Return the state before each step, [S, H], from those after each, [S, H], and the first one, [B, H]."""
         rows = self.lagged_rows(self.time, self.column, 1, 1)
         return torch.nn.functional.embedding(rows, torch.cat([first, states]))
 

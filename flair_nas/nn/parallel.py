@@ -19,11 +19,7 @@ SKIP_SCALE = math.sqrt(3)  # of the skip term: √(1 + 2 e^b), where b = 0 is th
 class SRUCell(CellBase):
     """Cell of the Simple Recurrent Unit (Lei et al., 2018). Its state is c.
 
-    Args:
-        input_size: D.
-        hidden_size: H.
-
-    Shape of the parameters:
+    Shape of the parameters, with input size D and hidden size H:
         weight_input [D, 3H], columns [u | forget gate | reset gate], or [D, 4H] with [... | skip] if D is not H;
         weight_hidden [H], v_f; weight_reset [H], v_r; bias [2, H], b_f and b_r.
     """
@@ -73,11 +69,7 @@ class SRUCell(CellBase):
 class MinGRUCell(CellBase):
     """Cell of minGRU (Feng et al., 2024) with tanh as its candidate.
 
-    Args:
-        input_size: D.
-        hidden_size: H.
-
-    Shape of the parameters:
+    Shape of the parameters, with input size D and hidden size H:
         weight_input [D, 2H], columns [gate | candidate]; bias [2H].
     """
 
@@ -98,36 +90,31 @@ class MinGRUCell(CellBase):
     def run_elementwise(
         self, data: Tensor, packing: Packing, hidden: Tensor, mask: Tensor | None, loop: Loop, edge: Edges
     ) -> tuple[Tensor, Tensor]:
-        """Run the cell over a ragged batch: h_t = (1 - z_t) ⊙ h_{t-1} + z_t ⊙ tanh(x_t W_h + b_h).
+        """Compute h_t = (1 - z_t) ⊙ h_{t-1} + z_t ⊙ tanh(x_t W_h + b_h), with z_t = σ(x_t W_z + b_z), for all steps.
 
-        z_t = σ(x_t W_z + b_z). Args and returns are those of `CellBase.run_elementwise`.
+        Args and returns are those of `CellBase.run_elementwise`.
         """
         pre = self.gate_and_candidate(product(data, self.weight_input) + self.bias)  # [S, 2H]
         states = loop("tanh", pre, self.bias.new_zeros(1, self.hidden_size), hidden, packing)  # without v
         return states, states
 
     def gate_and_candidate(self, projected: Tensor) -> Tensor:
-        """Return what z_t is the sigmoid of, and the candidate before its tanh, [S, 2H]."""
+        """Return the pre-activations of gate and candidate, [S, 2H]."""
         return projected
 
 
 class MinLSTMCell(MinGRUCell):
-    """Cell of minLSTM (Feng et al., 2024) with tanh as its candidate, whose two gates sum to 1.
+    """Cell of minLSTM (Feng et al., 2024) with tanh as its candidate.
 
-    h_t = f_t / (f_t + i_t) ⊙ h_{t-1} + i_t / (f_t + i_t) ⊙ tanh(x_t W_h + b_h), with the sigmoids i_t and f_t. It is
-    minGRU with the gate z_t = i_t / (f_t + i_t) = σ(log i_t - log f_t).
+    It is minGRU with the gate z_t = i_t / (f_t + i_t) = σ(log i_t - log f_t), with the sigmoids i_t and f_t.
 
-    Args:
-        input_size: D.
-        hidden_size: H.
-
-    Shape of the parameters:
+    Shape of the parameters, with input size D and hidden size H:
         weight_input [D, 3H], columns [input gate | forget gate | candidate]; bias [3H].
     """
 
     blocks = 3
 
     def gate_and_candidate(self, projected: Tensor) -> Tensor:
-        """Return what z_t is the sigmoid of, and the candidate before its tanh, [S, 2H]."""
+        """Return the pre-activations of gate and candidate, [S, 2H]."""
         enter, forget, candidate = projected.split(self.hidden_size, dim=1)  # [S, H] each
         return torch.cat([functional.logsigmoid(enter) - functional.logsigmoid(forget), candidate], dim=1)

@@ -6,9 +6,6 @@ import warnings
 from pkgutil import resolve_name
 from typing import Any
 
-import torch
-
-from flair_nas.nn.cell import CellBase
 from flair_nas.nn.layers import LAYER_TYPES
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 
@@ -24,7 +21,7 @@ class ParallelRNN(RecurrentLayer):
         hidden_size: H.
         kind: one of `KINDS`.
 
-    Other arguments are those of `SearchedRNN`.
+    Other arguments are those of `SearchedRNN`, without `init_range`.
 
     Raises:
         ValueError: an unknown kind, or a number out of range.
@@ -39,32 +36,13 @@ class ParallelRNN(RecurrentLayer):
 
     __module__ = "flair_nas"
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        kind: str,
-        num_layers: int = 1,
-        bidirectional: bool = False,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, kind: str, *args: Any, **options: Any) -> None:
         if kind not in KINDS:
             raise ValueError(f"kind must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}")
         cell: Any = resolve_name(LAYER_TYPES[kind.upper()].cell)
-        if not cell.masks_states and recurrent_dropout:
+        super().__init__(input_size, hidden_size, lambda size: cell(size, hidden_size), *args, **options)
+        if not cell.masks_states and self.recurrent_dropout:
             warnings.warn(f"no state of {kind} enters a product, so recurrent_dropout does nothing", stacklevel=2)
-
-        def make_cell(size: int) -> CellBase:
-            made: CellBase = cell(size, hidden_size)
-            return made
-
-        sizes, dropouts = (input_size, hidden_size), (dropout, input_dropout, recurrent_dropout)
-        super().__init__(*sizes, make_cell, num_layers, bidirectional, batch_first, *dropouts, device, dtype)
         self.kind = kind
 
     def config(self) -> dict[str, Any]:

@@ -38,17 +38,9 @@ class Layer(Protocol):
 
 
 def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start: Start) -> tuple[Tensor, Start]:
-    """Run one layer in one direction. The state of an elementwise recurrence is s_0.
+    """Run one layer in one direction over packed data, [S, D]; return packed output, [S, H], and the final state.
 
-    Args:
-        cell: the cell.
-        layer: the layer of the cell, for its mode, `input_dropout` and `recurrent_dropout`.
-        data: packed input, [S, D].
-        packing: positions of the tokens.
-        start: the initial state.
-
-    Returns:
-        Packed output, [S, H], and the final state.
+    `layer` has the mode and the dropouts. The state of an elementwise recurrence is s_0.
     """
     hidden, inputs, states = start
     data = data.to(cell.weight_input.dtype)  # under autocast the input may come from a product of lower precision

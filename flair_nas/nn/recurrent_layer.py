@@ -28,13 +28,7 @@ class RecurrentLayer(nn.Module):
     Args:
         make_cell: makes a cell from its input size.
 
-    Other arguments are those of `SearchedRNN`.
-
-    Attributes:
-        cells: a cell per layer and direction, at index layer * num_directions + direction.
-
-    Raises:
-        ValueError: a size that is not positive, a probability outside [0, 1).
+    Other arguments, attributes and errors are those of `SearchedRNN`.
     """
 
     def __init__(
@@ -57,7 +51,7 @@ class RecurrentLayer(nn.Module):
         check_arguments(None, **sizes, **dropouts)
         if dropout and num_layers == 1:
             warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=3)
-        # numbers may be of NumPy, and JSON holds Python's own
+        # JSON holds Python's own numbers, not NumPy's
         self.input_size, self.hidden_size, self.num_layers = map(int, (input_size, hidden_size, num_layers))
         self.bidirectional, self.batch_first = bool(bidirectional), bool(batch_first)
         self.dropout, self.input_dropout, self.recurrent_dropout = map(float, dropouts.values())
@@ -102,10 +96,9 @@ class RecurrentLayer(nn.Module):
         """Run the layer over whole sequences.
 
         Args:
-            input: [T, B, D], or [B, T, D] with `batch_first` (B may be 0), or one sequence [T, D], or a
-                `PackedSequence`.
-            hx: the initial state: the final state of an earlier call, or a tensor
-                [num_layers * num_directions, B, H] (then gates see no history), or None for zeros.
+            input: [T, B, D], or [B, T, D] with `batch_first` (B may be 0), one sequence [T, D], or a `PackedSequence`.
+            hx: the final state of an earlier call; or a tensor [num_layers * num_directions, B, H], with which gates
+                see no history; or None for zeros.
 
         Returns:
             The output in the form of the input, with num_directions * H features, and the final state: a tensor
@@ -151,10 +144,9 @@ class RecurrentLayer(nn.Module):
             raise ValueError(f"this layer takes {form} with D = input_size = {self.input_size}; {got}")
         if data.device != weight.device:
             raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
-        if data.dtype == weight.dtype:
-            return
         # under autocast, products cast any floating dtype
-        if not data.is_floating_point() or product_dtype(weight) == weight.dtype:
+        casts = data.is_floating_point() and product_dtype(weight) != weight.dtype
+        if data.dtype != weight.dtype and not casts:
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
     def _final(self, state: RecurrentState, restore: Tensor | None) -> Tensor | RecurrentState:
@@ -198,7 +190,7 @@ def _made_on(device: torch.device | str | int | None, dtype: torch.dtype | None)
 
 
 def _check_sizes(sizes: list[int], tokens: int) -> None:
-    """Refuse sizes that PyTorch's functions never make; an engine would read beyond the data."""
+    """Refuse sizes with which an engine would read beyond the data; PyTorch's functions never make them."""
     falling = all(now >= after > 0 for now, after in itertools.pairwise([*sizes, 1]))
     if not (sizes and falling and sum(sizes) == tokens):
         raise ValueError(
@@ -218,7 +210,7 @@ def _with_batch(state: Tensor | RecurrentState | None) -> Tensor | RecurrentStat
     return state
 
 
-def describe_layer(layer: nn.Module) -> str:
+def identify_layer(layer: nn.Module) -> str:
     """Return a text that identifies a layer, without its weights, their first values and the genotype's provenance."""
     if not isinstance(layer, RecurrentLayer):
         return str(layer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,12 +22,12 @@ class SearchedRNN(RecurrentLayer):
     The state is one tensor, so `output, state = rnn(x)`. `output, (h, c) = rnn(x)`, as for an LSTM, raises an error.
     Under autocast, products have its dtype; output and state keep that of the weights.
 
-    A state dict names the genotype in its metadata, and a layer of another genotype refuses it. `torch.save` keeps the
-    metadata. A plain dictionary of the same tensors has none, and neither has an older file: both load unchecked.
+    A state dict names the genotype in its metadata, which `torch.save` keeps. A layer of another genotype refuses it. A
+    plain dictionary of the same tensors has no metadata and loads unchecked.
 
-    `torch.jit.trace` and `torch.export.export(..., strict=False)` fix T and B to those of the example; other sizes
-    raise an error. `torch.jit.script` and `strict=True` do not support the layer. `torch.compile` takes any sizes and
-    runs recurrences uncompiled.
+    `torch.compile` takes any sizes and runs recurrences uncompiled. `torch.jit.trace` and
+    `torch.export.export(..., strict=False)` fix T and B to those of the example; `strict=True` and `torch.jit.script`
+    do not support the layer.
 
     Args:
         input_size: D.
@@ -85,10 +86,7 @@ class SearchedRNN(RecurrentLayer):
                 "learned; use gate='residual', or pass a state that is not zero",
                 stacklevel=2,
             )
-
-        def make_cell(size: int) -> SearchedCell:
-            return SearchedCell(size, hidden_size, genotype, init_range)
-
+        make_cell = partial(SearchedCell, hidden_size=hidden_size, genotype=genotype, init_range=init_range)
         sizes, dropouts = (input_size, hidden_size), (dropout, input_dropout, recurrent_dropout)
         super().__init__(*sizes, make_cell, num_layers, bidirectional, batch_first, *dropouts, device, dtype)
         self.genotype, self.init_range = genotype, None if init_range is None else float(init_range)
@@ -99,17 +97,9 @@ class SearchedRNN(RecurrentLayer):
             architecture = dataclasses.replace(self.genotype, origin={})
             destination._metadata[prefix[:-1]]["genotype"] = architecture.to_dict()
 
-    def _load_from_state_dict(
-        self,
-        state_dict: Any,
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing: Any,
-        unexpected: Any,
-        errors: Any,
-    ) -> None:
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *others: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
+        *_, errors = others
         saved = local_metadata.get("genotype")
         if saved is not None and (other := Genotype.from_dict(saved)) != self.genotype:
             errors.append(f"the weights are of {other.spec()}, and this layer is {self.genotype.spec()}")

@@ -50,10 +50,9 @@ RecurrentState.__module__ = "flair_nas"  # a named tuple cannot have it in its b
 
 
 class StateOfTwo(Tensor):
-    """State of two layers or directions, [2, B, H]: a tensor that is not iterated over.
+    """State of two layers or directions, [2, B, H]: a tensor that cannot be split as the (h, c) of an LSTM.
 
-    Python would otherwise split it in ``output, (h, c) = rnn(x)``, as is written for an LSTM. What is computed from it
-    is a plain tensor, and so is what is read from a file.
+    Results of operations on it, and tensors that are read from a file, are plain.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # as PyTorch has it
@@ -72,7 +71,7 @@ class StateOfTwo(Tensor):
 
 
 def refuse_to_split(hidden: Tensor) -> Tensor:
-    """Return a state as `StateOfTwo` if it has two entries, and neither a compiler nor a tracer looks on."""
+    """Return a state of two entries as `StateOfTwo`, unless a compiler or a tracer is active."""
     is_plain = len(hidden) == 2 and type(hidden) is Tensor and not is_compiling() and not is_transformed()
     return hidden.as_subclass(StateOfTwo) if is_plain else hidden
 
@@ -88,31 +87,29 @@ def initial_state(cells: Sequence[CellBase], hx: object, batch: int) -> Recurren
     Raises:
         ValueError: `hx` does not match the cells.
     """
-    weight = cells[0].weight_input
-    count = len(cells)
-    shape = (count, batch, cells[0].hidden_size)
-    input_shapes = [(c.state_gate.history if c.state_gate is not None else 0, batch, c.input_size) for c in cells]
-    state_shapes = [(c.input_gate.history - 1 if c.input_gate is not None else 0, batch, c.hidden_size) for c in cells]
+    weight, count, size = cells[0].weight_input, len(cells), cells[0].hidden_size
+    zeros = RecurrentState(
+        weight.new_zeros(count, batch, size),
+        tuple(weight.new_zeros(c.state_gate.history if c.state_gate else 0, batch, c.input_size) for c in cells),
+        tuple(weight.new_zeros(c.input_gate.history - 1 if c.input_gate else 0, batch, size) for c in cells),
+    )
     if hx is None:
-        hx = weight.new_zeros(shape)
+        return zeros
     if isinstance(hx, Tensor):
-        hx = RecurrentState(hx, tuple(map(weight.new_zeros, input_shapes)), tuple(map(weight.new_zeros, state_shapes)))
+        hx = zeros._replace(hidden=hx)
     if not isinstance(hx, RecurrentState):
-        raise ValueError(
-            f"hx must be a tensor {list(shape)} or the state that an earlier call returned; got {type(hx).__name__}"
-        )
+        shape = [count, batch, size]
+        raise ValueError(f"hx must be a tensor {shape} or the state of an earlier call, got {type(hx).__name__}")
     if len(hx.inputs) != count or len(hx.states) != count:
         raise ValueError(
             f"hx must have {count} entries of inputs and of states, one per layer and direction; "
             f"got {len(hx.inputs)} and {len(hx.states)}"
         )
-    checks = [("hidden", hx.hidden, shape)]
-    checks += [(f"inputs[{i}]", *pair) for i, pair in enumerate(zip(hx.inputs, input_shapes))]
-    checks += [(f"states[{i}]", *pair) for i, pair in enumerate(zip(hx.states, state_shapes))]
-    for name, tensor, expected in checks:
-        if tensor.shape != expected or tensor.dtype != weight.dtype or tensor.device != weight.device:
-            raise ValueError(
-                f"hx ({name}) must be {list(expected)}, {weight.dtype}, on {weight.device}; "
-                f"got {list(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
-            )
+    checks = [("hidden", hx.hidden, zeros.hidden)]
+    checks += [(f"inputs[{i}]", *pair) for i, pair in enumerate(zip(hx.inputs, zeros.inputs))]
+    checks += [(f"states[{i}]", *pair) for i, pair in enumerate(zip(hx.states, zeros.states))]
+    for name, tensor, like in checks:
+        if tensor.shape != like.shape or tensor.dtype != like.dtype or tensor.device != like.device:
+            expected, got = (f"{list(part.shape)}, {part.dtype}, on {part.device}" for part in (like, tensor))
+            raise ValueError(f"hx ({name}) must be {expected}; got {got}")
     return hx

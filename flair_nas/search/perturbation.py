@@ -17,7 +17,7 @@ from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.search.bilevel import ModelOptimizer, preserve
 from flair_nas.search.protocols import Objective, Reduce
 from flair_nas.supernet import CellSupernet, SharedSupernet
-from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
+from flair_nas.supernet.gates import OF_ENTRIES, relaxed_gates
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
 from flair_nas.supernet.shared import directions
 
@@ -73,13 +73,12 @@ def _nodes(
             if avoid_first and len(rows) > 1:
                 _switch_off(supernet.arch, supernet.relaxation, rows.pop(0))
             yield supernet.arch, supernet.relaxation, rows, count, _KEPT
-    for gate in (supernet.state_gate, supernet.input_gate):
-        if isinstance(gate, GateSupernet):
-            for row in range(gate.history):
-                yield gate.arch_entry, OF_ENTRIES, [row], 1, _KEPT
-            for rows in _group_rows(gate.arch):
-                keep = len(rows) if gate.relaxation in ONE_PER_PAIR else count
-                yield gate.arch, gate.relaxation, rows, keep, range(len(OPERATIONS))
+    for gate in relaxed_gates(supernet if isinstance(supernet, CellSupernet) else supernet.cell).values():
+        for row in range(gate.history):
+            yield gate.arch_entry, OF_ENTRIES, [row], 1, _KEPT
+        for rows in _group_rows(gate.arch):
+            keep = len(rows) if gate.relaxation in ONE_PER_PAIR else count
+            yield gate.arch, gate.relaxation, rows, keep, range(len(OPERATIONS))
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Supernet in both directions: packed sentences in, the states of both out."""
+"""Supernet in both directions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ OneDirection = CellSupernet | InterCellSupernet
 
 
 class BothDirections(nn.Module):
-    """Two supernets of one kind with weights of their own, in place of a bidirectional LSTM.
+    """Two supernets of one kind in place of a bidirectional LSTM, `ahead` from the first word and `back` from the last.
 
     Args:
-        supernet: the one that reads ahead; its weights are drawn anew.
+        supernet: the one that reads ahead; the weights of both are drawn anew.
         shared: both have the same architecture weights; otherwise the genotype is derived from the mean of theirs.
-
-    Attributes:
-        ahead: the supernet that reads from the first word on.
-        back: the supernet that reads from the last word on.
     """
 
     def __init__(self, supernet: OneDirection, shared: bool = True) -> None:
@@ -43,14 +39,13 @@ class BothDirections(nn.Module):
         self.sampler = supernet.sampler
 
     def forward(self, input: PackedSequence, hx: None = None) -> tuple[PackedSequence, None]:
-        """Run both over whole sentences.
+        """Run both over whole sentences, from zeros.
 
-        Sentences are padded with zeros to the longest, so that batch normalisation has statistics at every step. The
-        states of the padding are dropped.
+        Padding with zeros to the longest sentence gives batch normalisation statistics at every step.
 
         Args:
             input: data [tokens, D].
-            hx: always None; both begin with zeros.
+            hx: always None.
 
         Returns:
             Data [tokens, 2 H], packed as the input is; and None, as Flair asks for no final state.
@@ -98,7 +93,7 @@ class BothDirections(nn.Module):
         return both[0] if self.shared else {name: both[0][name] + both[1][name] for name in both[0]}
 
     def mean_absolute_deviations(self) -> dict[str, float]:
-        """Compute the mean of MAD over both directions."""
+        """Compute the mean MAD of both directions."""
         ahead, back = (direction.mean_absolute_deviations() for direction in (self.ahead, self.back))
         return {name: (ahead[name] + back[name]) / 2 for name in ahead}
 
@@ -114,7 +109,7 @@ class BothDirections(nn.Module):
 
 
 def _reversed_rows(lengths: Tensor, steps: int) -> Tensor:
-    """Return for each step its source when each sentence is reversed within its length, [T, B]."""
+    """Return the source of each step, [T, B], when each sentence is reversed within its length."""
     step = torch.arange(steps)[:, None]  # [T, 1]
     return torch.where(step < lengths, lengths - 1 - step, step)
 

@@ -29,7 +29,7 @@ from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import Layer, run_cell
 from flair_nas.nn.state import RecurrentState, initial_state
 from flair_nas.supernet.derive import derive, margins
-from flair_nas.supernet.gates import GateSupernet, gates_deviation, relax_gates
+from flair_nas.supernet.gates import gates_deviation, relax_gates, relaxed_gates
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax
 
 
@@ -134,10 +134,7 @@ class CellSupernet(CellBase):
         return run_supernet(self, self, input, hx)
 
     def choose(self, genotype: Genotype | None) -> None:
-        """Run one genotype with the shared weights, without normalisation, from now on (random search; ENAS).
-
-        Args:
-            genotype: an architecture of this space with one edge per node or more; None for the whole supernet.
+        """Run one genotype of this space from now on, without normalisation (random search; ENAS); None runs them all.
 
         Raises:
             ValueError: a genotype outside this space.
@@ -145,27 +142,25 @@ class CellSupernet(CellBase):
         if genotype is None:
             self._chosen = None
             return
-        if len(genotype.nodes) != self.nodes or not genotype.highway:
-            raise ValueError(f"the supernet has {self.nodes} highway nodes, which the genotype {genotype} has not")
-        if genotype.recurrence != self.recurrence:
-            raise ValueError(f"the supernet has recurrence={self.recurrence}, which the genotype {genotype} has not")
-        for gate, own_gate in ((genotype.state_gate, self.state_gate), (genotype.input_gate, self.input_gate)):
-            if (gate.history if gate else 0) != (own_gate.history if own_gate else 0):
-                raise ValueError(f"the supernet's gates have another history than those of the genotype {genotype}")
+        gates = (self.state_gate, self.input_gate), (genotype.state_gate, genotype.input_gate)
+        own, other = ([gate.history if gate else 0 for gate in pair] for pair in gates)
+        same = (genotype.highway, genotype.recurrence, other) == (True, self.recurrence, own)
+        if not same or len(genotype.nodes) != self.nodes:
+            raise ValueError(
+                f"the supernet has {self.nodes} highway nodes, recurrence={self.recurrence} and histories {own} of its "
+                f"gates, which the genotype {genotype} has not"
+            )
         with torch.device("meta"):  # its own parameters are never needed
             cell = SearchedCell(self.input_size, self.hidden_size, genotype, self.init_range)
-        own = dict(self.named_parameters())
-        for name, _ in list(cell.named_parameters()):
-            *path, last = name.split(".")
-            setattr(cell.get_submodule(".".join(path)), last, own[name])
+        cell.load_state_dict(dict(self.named_parameters()), strict=False, assign=True)  # shares them
         object.__setattr__(self, "_chosen", cell)  # no submodule: its parameters are this module's
 
     @contextlib.contextmanager
     def batch_statistics(self) -> Iterator[None]:
         """Normalise by the statistics of the batch within the block, in evaluation too.
 
-        All nodes share the running statistics, which fit none of them well: states could grow without bound. The
-        running statistics do not change.
+        The running statistics, which stay, are shared by all nodes and fit none of them well: states could grow without
+        bound.
         """
         self._use_batch = True
         try:
@@ -184,44 +179,36 @@ class CellSupernet(CellBase):
             most_identity: largest number of nodes with an identity edge; None for no limit.
         """
         nodes = derive(self.arch, self.relaxation, edges_per_node, avoid_first, most_identity)
-        if self.fixed_gates is not None:
-            fixed = self.fixed_gates
-            gates: dict[str, Any] = {"state_gate": fixed.state_gate, "input_gate": fixed.input_gate}
-            return Genotype(nodes, **gates, gate=fixed.gate, carry=fixed.carry)
-        if not (isinstance(self.state_gate, GateSupernet) and isinstance(self.input_gate, GateSupernet)):
-            return Genotype(nodes, recurrence=self.recurrence)
-        return Genotype(
-            nodes,
-            state_gate=self.state_gate.derive(edges_per_node),
-            input_gate=self.input_gate.derive(edges_per_node),
-            gate=self.state_gate.form,
-            carry=self.carry,
-        )
+        options: dict[str, Any] = {"recurrence": self.recurrence}
+        if (fixed := self.fixed_gates) is not None:
+            options |= {"state_gate": fixed.state_gate, "input_gate": fixed.input_gate}
+            options |= {"gate": fixed.gate, "carry": fixed.carry}
+        for name, gate in relaxed_gates(self).items():
+            options |= {name: gate.derive(edges_per_node), "gate": gate.form, "carry": self.carry}
+        return Genotype(nodes, **options)
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """Return the architecture weights: ``intra`` of the cell, ``inter`` of the gates."""
-        return {"intra": [self.arch], "inter": [arch for gate in self._relaxed_gates() for arch in gate.architecture()]}
+        gates = relaxed_gates(self).values()
+        return {"intra": [self.arch], "inter": [arch for gate in gates for arch in gate.architecture()]}
 
     def mean_absolute_deviations(self) -> dict[str, float]:
         """Compute MAD of the mixing weights: ``intra`` of the cell, ``inter`` of relaxed gates."""
-        gates = self._relaxed_gates()
+        gates = relaxed_gates(self)
         intra = {"intra": mean_absolute_deviation(self.arch, self.relaxation)}
-        return intra | {"inter": gates_deviation(*gates)} if gates else intra
+        return intra | {"inter": gates_deviation(gates.values())} if gates else intra
 
     def mixing_tables(self) -> dict[str, Tensor]:
-        """Return the mixing weights without noise: ``cell``, [N (N + 1) / 2, 5], and the tables of relaxed gates."""
+        """Return the mixing weights without noise: ``cell``, [N (N + 1) / 2, 5], and those of relaxed gates."""
         tables = {"cell": relax(self.arch.detach(), self.relaxation)}
-        for name, gate in (("state_gate", self.state_gate), ("input_gate", self.input_gate)):
-            tables |= gate.mixing_tables(name) if isinstance(gate, GateSupernet) else {}
+        for name, gate in relaxed_gates(self).items():
+            tables |= gate.mixing_tables(name)
         return tables
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """Compute how clear each choice of cell and gates is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
-        gates = [margin for gate in self._relaxed_gates() for margin in gate.margins(edges_per_node)]
+        gates = [margin for gate in relaxed_gates(self).values() for margin in gate.margins(edges_per_node)]
         return {"intra": margins(self.arch, self.relaxation, edges_per_node, avoid_first), "inter": gates}
-
-    def _relaxed_gates(self) -> list[GateSupernet]:
-        return [gate for gate in (self.state_gate, self.input_gate) if isinstance(gate, GateSupernet)]
 
     # --- interface of cells ---
 
@@ -252,11 +239,11 @@ class CellSupernet(CellBase):
 
     def _normalisation(self) -> Normalisation | None:
         norm = self.norm
-        if norm is None:
+        if norm is None or norm.running_mean is None or norm.running_var is None:
             return None
         if self._use_batch and not self.training:
-            return Normalisation(True, None, None, 0.0, norm.eps)
-        return Normalisation(self.training, norm.running_mean, norm.running_var, 0.1, norm.eps)
+            return Normalisation(True, None, 0.0, norm.eps)
+        return Normalisation(self.training, (norm.running_mean, norm.running_var), 0.1, norm.eps)
 
     def _normalise(self, state: Tensor) -> Tensor:
         normalisation = self._normalisation()
@@ -271,7 +258,7 @@ class CellSupernet(CellBase):
 def run_supernet(
     cell: CellBase, layer: Layer, input: Tensor, hx: Tensor | RecurrentState | None
 ) -> tuple[Tensor, Tensor | RecurrentState]:
-    """Run a cell over sequences of one length, in the mode and with the dropouts of a layer; see its `forward`."""
+    """Run a cell over sequences of one length in the mode and with the dropouts of a layer; see its `forward`."""
     if input.dim() != 3 or input.shape[-1] != layer.input_size or 0 in input.shape:
         raise ValueError(
             f"a supernet takes [T, B, D] with D = input_size = {layer.input_size}, at least one step and one sequence; "

@@ -10,11 +10,8 @@ from torch import Tensor
 from flair_nas.genotype import OPERATIONS, Edge, Gate, GateNode
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes, relax
 
-Candidate = tuple[float, int, int]
-"""Minus a mixing weight, the tail, and the index of the operation; the smallest is the best."""
-
-Choice = tuple[list[Candidate], list[Candidate]]
-"""All candidates of a choice, and the kept ones."""
+Candidate = tuple[float, int, int]  # minus a mixing weight, the tail, the index of the operation: the least is the best
+Choice = tuple[list[Candidate], list[Candidate]]  # all candidates, and the kept ones
 
 _DROP, _IDENTITY = OPERATIONS.index("drop"), OPERATIONS.index("identity")
 
@@ -62,16 +59,15 @@ def derive(
 
 
 def margins(arch: Tensor, relaxation: str, edges_per_node: int = 1, avoid_first: bool = False) -> list[float]:
-    """Compute how clear the choice of each node is: the lead of its weakest kept edge, as a share of that edge.
+    """Compute how clear the choice of each node is, from 0 (a tie) to 1; arguments are those of `derive`.
 
-    Returns:
-        A number from 0 (a tie) to 1 for each node that has other edges to choose; arguments are those of `derive`.
+    It is the lead of the weakest kept edge, relative to that edge. Nodes without other edges have no number.
     """
     return _margins(_cell_choices(arch, relaxation, edges_per_node, avoid_first))
 
 
 def derive_gate(arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_node: int = 1) -> Gate:
-    """Derive an inter-cell gate from its architecture weights (ESS).
+    """Derive an inter-cell gate from its architecture weights (ESS); errors are those of `derive`.
 
     An entry keeps its best operation other than drop. Between nodes drop may win, which unlinks them: with DARTS each
     pair keeps its best operation, with I-DARTS each node its n strongest (tail, operation).
@@ -81,10 +77,6 @@ def derive_gate(arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_nod
         arch: those of the edges between nodes, [m (m - 1) / 2, 5], rows by head 2..m, then tail; [0, 5] for no edges.
         relaxation: ``darts`` or ``i-darts``.
         edges_per_node: n of I-DARTS.
-
-    Raises:
-        ValueError: matrices or `edges_per_node` that `derive` would refuse.
-        FlairNasError: an unknown relaxation.
     """
     entries, nodes = _gate_choices(arch_entry, arch, relaxation, edges_per_node)
     edges = [[one for _, kept in choices for one in kept if one[2] != _DROP] for choices in nodes]
@@ -151,8 +143,7 @@ def _margins(choices: Iterable[Choice]) -> list[float]:
 def _rank(weights: Sequence[float], tail: int) -> list[Candidate]:
     """Return a candidate for each operation of a pair.
 
-    Mixing weights are rounded: those that differ in the last bits of a softmax alone count as a tie everywhere. A
-    positive one does not become 0.
+    Mixing weights are rounded, since the last bits of a softmax break no tie. A positive one does not become 0.
     """
     return [(-(round(weight, 12) or weight), tail, op) for op, weight in enumerate(weights)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from flair_nas.supernet.derive import derive_gate, gate_margins
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax
 
 OF_ENTRIES = "darts"
-"""Relaxation of a gate's entries: a softmax each."""
+"""Relaxation of a gate's entries: one softmax per entry."""
 
 
 class GateSupernet(GateBase):
@@ -105,7 +105,13 @@ def relax_gates(cell: CellBase, history: int, form: str, relaxation: str, sample
     cell.input_gate = GateSupernet(history, cell.hidden_size, cell.input_size, *options)
 
 
-def gates_deviation(*gates: GateSupernet) -> float:
+def relaxed_gates(cell: CellBase) -> dict[str, GateSupernet]:
+    """Return the relaxed gates of a cell by name."""
+    gates = {"state_gate": cell.state_gate, "input_gate": cell.input_gate}
+    return {name: gate for name, gate in gates.items() if isinstance(gate, GateSupernet)}
+
+
+def gates_deviation(gates: Iterable[GateSupernet]) -> float:
     """Compute MAD of all mixing weights of the gates together."""
     parts = [pair for gate in gates for pair in ((gate.arch_entry, OF_ENTRIES), (gate.arch, gate.relaxation))]
     total = sum(mean_absolute_deviation(arch, relaxation) * arch.numel() for arch, relaxation in parts if arch.numel())

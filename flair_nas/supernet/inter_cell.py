@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import cast
+from itertools import chain
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,7 +13,7 @@ from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.cell import run_supernet
-from flair_nas.supernet.gates import GateSupernet, gates_deviation, relax_gates
+from flair_nas.supernet.gates import gates_deviation, relax_gates, relaxed_gates
 from flair_nas.supernet.relaxation import Sampler
 
 
@@ -75,38 +76,31 @@ class InterCellSupernet(nn.Module):
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
         """Derive the genotype: the fixed cell, which the last two arguments do not change, with the derived gates."""
-        return dataclasses.replace(
-            self.cell.genotype,
-            state_gate=self.state_gate.derive(edges_per_node),
-            input_gate=self.input_gate.derive(edges_per_node),
-        )
+        gates: dict[str, Any] = {name: gate.derive(edges_per_node) for name, gate in relaxed_gates(self.cell).items()}
+        return dataclasses.replace(self.cell.genotype, **gates)
 
     def batch_statistics(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing: no state is normalised."""
         return contextlib.nullcontext()
 
-    @property
-    def state_gate(self) -> GateSupernet:
-        """Relaxed state gate f'."""
-        return cast(GateSupernet, self.cell.state_gate)
-
-    @property
-    def input_gate(self) -> GateSupernet:
-        """Relaxed input gate g'."""
-        return cast(GateSupernet, self.cell.input_gate)
-
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """Return the architecture weights: ``inter`` of the gates; ``intra`` is empty."""
-        return {"intra": [], "inter": [*self.state_gate.architecture(), *self.input_gate.architecture()]}
+        return {
+            "intra": [],
+            "inter": [arch for gate in relaxed_gates(self.cell).values() for arch in gate.architecture()],
+        }
 
     def mixing_tables(self) -> dict[str, Tensor]:
         """Return the mixing weights without noise of both gates; see `CellSupernet.mixing_tables`."""
-        return self.state_gate.mixing_tables("state_gate") | self.input_gate.mixing_tables("input_gate")
+        tables = (gate.mixing_tables(name).items() for name, gate in relaxed_gates(self.cell).items())
+        return dict(chain.from_iterable(tables))
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """Compute how clear each choice of the gates is, from 0 to 1, as ``inter``."""
-        return {"inter": [*self.state_gate.margins(edges_per_node), *self.input_gate.margins(edges_per_node)]}
+        return {
+            "inter": [margin for gate in relaxed_gates(self.cell).values() for margin in gate.margins(edges_per_node)]
+        }
 
     def mean_absolute_deviations(self) -> dict[str, float]:
         """Compute MAD of the mixing weights of the gates, as ``inter``."""
-        return {"inter": gates_deviation(self.state_gate, self.input_gate)}
+        return {"inter": gates_deviation(relaxed_gates(self.cell).values())}

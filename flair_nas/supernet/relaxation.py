@@ -1,4 +1,4 @@
-"""Relaxations: groupings of the softmax over architecture weights. A further one is one more function."""
+"""Relaxations: groupings of the softmax over architecture weights."""
 
 from __future__ import annotations
 
@@ -20,18 +20,14 @@ RELAXATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "darts": lambda arch: arch.softmax(dim=1),  # one per pair of nodes
     "i-darts": _relax_per_node,
 }
-"""Each relaxation as a function from architecture weights [E, 5] to mixing weights [E, 5]."""
+"""Relaxations, each a function from architecture weights [E, 5] to mixing weights [E, 5]."""
 
 ONE_PER_PAIR = frozenset({"darts"})
 """Relaxations whose softmax makes the operations of a pair exclusive: a genotype keeps one of each pair."""
 
 
 def group_sizes(rows: int) -> list[int]:
-    """Return the number of pairs into each node, 1, 2, ..., for rows ordered by head, then tail.
-
-    Raises:
-        ValueError: `rows` is no 1 + 2 + ... + n.
-    """
+    """Return the number of pairs into each node, 1, 2, ..., for rows ordered by head, then tail."""
     sizes: list[int] = []
     while sum(sizes) < rows:
         sizes.append(len(sizes) + 1)
@@ -41,14 +37,11 @@ def group_sizes(rows: int) -> list[int]:
 
 
 def relax(arch: Tensor, relaxation: str) -> Tensor:
-    """Compute the mixing weights of a matrix of architecture weights.
+    """Compute the mixing weights of architecture weights, [E, 5] each; every group of the softmax sums to 1.
 
     Args:
-        arch: [E, 5], rows by head, then tail; columns as `flair_nas.genotype.OPERATIONS`.
+        arch: rows by head, then tail; columns as `flair_nas.genotype.OPERATIONS`.
         relaxation: ``darts`` or ``i-darts``.
-
-    Returns:
-        [E, 5], positive; each group of the softmax sums to 1.
 
     Raises:
         FlairNasError: an unknown relaxation; it lists the known ones.
@@ -66,10 +59,10 @@ def softmax_groups(weights: Tensor, relaxation: str) -> list[Tensor]:
 
 
 class Sampler:
-    """Mixing weights of a supernet in one pass: the softmax, in training with noise that is drawn once a pass.
+    """Mixing weights of a supernet in one pass.
 
-    With a temperature, Gumbel noise is added to the architecture weights before the softmax (SNAS, Xie et al., 2019).
-    A straight-through pass then runs the strongest of each softmax alone; its gradient is that of the soft weights
+    With a temperature, training adds Gumbel noise to the architecture weights, drawn once a pass (SNAS, Xie et al.,
+    2019). A straight-through pass runs the strongest of each softmax alone, with the gradient of the soft weights
     (GDAS, Dong and Yang, 2019).
     """
 
@@ -92,22 +85,13 @@ class Sampler:
         if id(arch) not in self._noise:
             self._noise[id(arch)] = -torch.empty_like(arch).exponential_().log()
         soft = relax((arch + self._noise[id(arch)]) / self.temperature, relaxation)
-        return soft + (select_strongest(soft, relaxation) - soft).detach() if self.straight_through else soft
-
-
-def select_strongest(weights: Tensor, relaxation: str) -> Tensor:
-    """Return 1 at the largest mixing weight of each softmax, 0 elsewhere, [E, 5]."""
-    groups = softmax_groups(weights, relaxation)
-    hard = [nn.functional.one_hot(group.argmax(), len(group)) for group in groups]
-    return torch.cat(hard).view_as(weights).to(weights.dtype)
+        if not self.straight_through:
+            return soft
+        strongest = [nn.functional.one_hot(group.argmax(), len(group)) for group in softmax_groups(soft, relaxation)]
+        return soft + (torch.cat(strongest).view_as(soft).to(soft.dtype) - soft).detach()
 
 
 def mean_absolute_deviation(arch: Tensor, relaxation: str) -> float:
-    """Compute MAD, the mean distance of the mixing weights from uniform (ESS section 4).
-
-    Args:
-        arch: architecture weights, [E, 5].
-        relaxation: ``darts`` or ``i-darts``.
-    """
+    """Compute MAD, the mean distance of the mixing weights of `arch`, [E, 5], from uniform (ESS section 4)."""
     arch = arch.detach().double()
     return float((relax(arch, relaxation) - relax(torch.zeros_like(arch), relaxation)).abs().mean())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from torch import nn
 
 from flair_nas.genotype import Genotype
 from flair_nas.supernet.bidirectional import BothDirections, OneDirection
+from flair_nas.supernet.cell import CellSupernet
+from flair_nas.supernet.gates import GateSupernet
 from flair_nas.supernet.inter_cell import InterCellSupernet
 
 OneTask = OneDirection | BothDirections
@@ -19,30 +20,27 @@ WEIGHTS = ("weight_input", "weight_hidden", "weight_nodes", "weight_entry")
 
 
 class SharedSupernet:
-    """Several supernets as one: they run one genotype, and have the architecture weights of the first.
-
-    What this class does not define, such as `genotype`, is that of the first.
+    """Several supernets as one: they run one genotype, and have the architecture weights and sampler of the first.
 
     Args:
         supernets: one for each task, of one space; both directions of a supernet share their architecture weights.
-        weights: they also share the weights of the layer, each direction its own. A supernet of one direction reads
-            ahead.
+        weights: share the weights of the layer, too, those of each direction. A single direction reads ahead.
 
     Raises:
         ValueError: weights to share that have other shapes.
     """
 
     def __init__(self, supernets: Sequence[OneTask], weights: bool = False) -> None:
-        self.first, self.supernets = supernets[0], supernets
-        ahead = directions(self.first)[0]
+        first = self.first = supernets[0]
+        self.supernets = supernets
+        self.sampler, self.genotype, self.margins = first.sampler, first.genotype, first.margins
+        self.architecture, self.mixing_tables = first.architecture, first.mixing_tables
+        self.mean_absolute_deviations = first.mean_absolute_deviations
+        ahead = directions(first)[0]
         back = next((both[1] for both in map(directions, supernets) if len(both) > 1), None)
         for supernet in supernets:
             for direction, like in zip(directions(supernet), (ahead, back)):
                 _share(direction, ahead, like if weights else None)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the first supernet."""
-        return getattr(self.first, name)
 
     def choose(self, genotype: Genotype | None) -> None:
         """Run one genotype in all tasks; see `CellSupernet.choose`."""
@@ -70,7 +68,7 @@ def layer_weights(supernet: OneTask) -> dict[str, nn.Parameter]:
 
 
 def _share(target: OneDirection, arch: OneDirection, like: OneDirection | None) -> None:
-    """Let a supernet use the architecture weights and sampler of one, and the weights of `like`, if not None."""
+    """Let a supernet use the architecture weights and sampler of `arch`, and the weights of `like` unless None."""
     pairs = zip(*(sum(supernet.architecture().values(), []) for supernet in (target, arch)))
     other: dict[int, nn.Parameter] = {id(own): shared for own, shared in pairs}
     if like is not None:
@@ -81,7 +79,7 @@ def _share(target: OneDirection, arch: OneDirection, like: OneDirection | None) 
                 raise ValueError(f"{name} is {shapes}")
             other[id(weight)] = shared[name]
     for module in target.modules():
-        if hasattr(module, "sampler"):
-            setattr(module, "sampler", arch.sampler)  # noqa: B010 - a module of any kind
+        if isinstance(module, CellSupernet | InterCellSupernet | GateSupernet):
+            module.sampler = arch.sampler
         for name, parameter in list(module.named_parameters(recurse=False)):
             setattr(module, name, other.get(id(parameter), parameter))

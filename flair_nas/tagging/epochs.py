@@ -17,7 +17,7 @@ from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.nn.recurrent_layer import describe_layer
+from flair_nas.nn.recurrent_layer import identify_layer
 from flair_nas.runs.epoch_record import EpochClock, EpochRecord
 from flair_nas.runs.metric import F1
 from flair_nas.runs.random_state import random_state, restore_random_state
@@ -45,7 +45,7 @@ class EpochPlugin(TrainerPlugin):
             "corpus": corpus.sha256,
             "seed": seed,
             **{f"file of {name}": description for name, description in weights.items()},
-            "layer": describe_layer(tagger.rnn),
+            "layer": identify_layer(tagger.rnn),
         }
         self.tagging_corpus = corpus
         self.dev = sentences_of(corpus.corpus.dev)

@@ -477,8 +477,9 @@ def test_weights_start_as_the_design_says() -> None:
 def test_gates_of_a_supernet_start_by_their_own_rows() -> None:
     torch.manual_seed(0)
     # around a cell that is fixed they start as those of a layer
-    for net, scale in ((CellSupernet(30, 90, history=3), 1.17), (InterCellSupernet(30, 90, CELL, 3, "darts"), 1.5)):
-        for gate in (net.state_gate, net.input_gate):
+    around = InterCellSupernet(30, 90, CELL, 3, "darts").cell
+    for cell, scale in ((CellSupernet(30, 90, history=3), 1.17), (around, 1.5)):
+        for gate in (cell.state_gate, cell.input_gate):
             for weight in (gate.weight_entry, gate.weight_nodes):
                 most = scale / weight.shape[1] ** 0.5
                 assert 0.95 * most < weight.abs().max() <= most

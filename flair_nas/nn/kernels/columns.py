@@ -1,8 +1,7 @@
 """The engine `columns` on PyTorch's operators, for GPUs and for machines without a compiler.
 
-Vectors are columns, [E, B]: a product W^T s of two contiguous matrices is faster than s W when B is small, above all on
-several threads, and splitting [gate | candidate] leaves contiguous parts. All heads of a node share one product. The
-gradient of each weight is one product over all time steps (`sequence_gradient`).
+Vectors are columns, [E, B]: with small B, W^T s of two contiguous matrices is faster than s W, and splitting
+[gate | candidate] leaves contiguous parts. All heads of a node share one product.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.nn.kernels.elementwise import FUNCTIONS, highway_edges, mixed_highway_edges
-from flair_nas.nn.kernels.engine import GateProgram, Recurrence
+from flair_nas.nn.kernels.engine import GateProgram, Normalisation, Recurrence
 from flair_nas.nn.kernels.gate import Multiply, gate_scale, ordered_by_tail
 from flair_nas.nn.kernels.plan import CellPlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
@@ -41,9 +40,9 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
 def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hashable, Tensor]:
     """Return the matrices of a recurrence as `Products` takes them, transposed once per sequence.
 
-    They are ``hidden`` [W, H]; for each state j that others read, ``j`` [k * W, H], the matrices of its k heads below
-    one another, all gate rows, then all candidates; with an input gate ``input`` [W, D], ``entry`` [m * D, H], and for
-    each of its nodes j that others read ``("gate", j)`` [k * D, D].
+    They are ``hidden`` [W, H], and for each state j that others read ``j`` [k * W, H]: the matrices of its k heads, all
+    gate rows, then all candidates. An input gate adds ``input`` [W, D], ``entry`` [m * D, H], and for each of its nodes
+    j that others read ``("gate", j)`` [k * D, D].
     """
     plan, dtype = recurrence.cell, recurrence.product  # cast once here, not at every step
     weights: dict[Hashable, Tensor] = {"hidden": _transposed(sources["weight_hidden"].to(dtype))}
@@ -72,31 +71,15 @@ def _transposed(weight: Tensor) -> Tensor:
     return weight.t().contiguous()
 
 
-def _loop(
-    recurrence: Recurrence,
-    products: Products,
-    *,
-    hidden: Tensor,
-    projected: Tensor | None = None,
-    data: Tensor | None = None,
-    past: Tensor | None = None,
-    hidden_scale: Tensor | None = None,
-    mixing: Tensor | None = None,
-    entry_mixing: Tensor | None = None,
-    gate_mixing: Tensor | None = None,
-) -> Tensor:
+def _loop(recurrence: Recurrence, products: Products, **sources: Tensor) -> Tensor:
     """Compute the packed output, [H, S], from the sources of an engine as columns, mixing weights ordered by tail."""
     mask = None if recurrence.mask is None else _transposed(recurrence.mask)  # [H, B]
-    sizes, gate = list(recurrence.sizes), None
-    inputs = projected if data is None else data
-    assert inputs is not None
-    steps = inputs.split(sizes, dim=1)  # T tensors [W, B_t] or [D, B_t]
-    scales = hidden_scale.split(sizes, dim=1) if hidden_scale is not None else ()
+    sizes, hidden, gate = list(recurrence.sizes), sources["hidden"], None
+    steps = sources["projected" if recurrence.gate is None else "data"].split(sizes, dim=1)  # T tensors [W or D, B_t]
+    scales = sources["hidden_scale"].split(sizes, dim=1) if "hidden_scale" in sources else None
     if recurrence.gate is not None:
-        relaxed = None if entry_mixing is None or gate_mixing is None else (entry_mixing, gate_mixing)
+        relaxed = (sources["entry_mixing"], sources["gate_mixing"]) if "entry_mixing" in sources else None
         gate = GateProgram(recurrence.gate, relaxed)
-    # history[i - 1] has the products of h_{t-i} with the m entry matrices, m tensors [D, B]
-    history: deque[tuple[Tensor, ...]] = deque(maxlen=0 if gate is None else len(gate.plan.entries))
 
     def enter(state: Tensor) -> tuple[Tensor, ...]:
         return torch.split(products("entry", masked(state, mask)), recurrence.input_size)
@@ -107,48 +90,39 @@ def _loop(
     def multiply_gate(tail: int, state: Tensor) -> Tensor:
         return products(("gate", tail), state).view(-1, *state.shape)  # [k, D, B]
 
-    if past is not None:
-        history.extend(enter(state) for state in past)
+    # entry i - 1 has the products of h_{t-i} with the m entry matrices, m tensors [D, B]
+    past = [enter(state) for state in sources["past"]] if gate is not None else []
+    history = deque(past, maxlen=len(past) + 1)
     outputs: list[Tensor] = []
-    for t, size in enumerate(sizes):
+    for t, (size, step) in enumerate(zip(sizes, steps)):
         if size < hidden.shape[1]:  # the shortest sequences have ended
             hidden = hidden[:, :size]
             mask = None if mask is None else mask[:, :size]
-        step = steps[t]
         if gate is not None:
             history.appendleft(enter(hidden))
             entries = [entered[i][:, :size] for i, entered in enumerate(history)]
             step = products("input", step * gate_scale(gate, entries, multiply_gate))
-        gated = hidden if hidden_scale is None else hidden * scales[t]  # ĥ_{t-1}
+        gated = hidden if scales is None else hidden * scales[t]  # ĥ_{t-1}
         pre = step + products("hidden", masked(gated, mask))  # [c_0 | z_0], [W, B]
         carry = gated if recurrence.cell.gated_carry else hidden
-        hidden = _step(recurrence, pre, carry, multiply, mixing)
+        hidden = _step(recurrence, pre, carry, multiply, sources.get("mixing"))
         outputs.append(hidden)
     return torch.cat(outputs, dim=1)
 
 
 def _step(recurrence: Recurrence, pre: Tensor, carry: Tensor, multiply: Multiply, mixing: Tensor | None) -> Tensor:
     """Compute h_t, [H, B], from the pre-activations of s_0, [W, B], and the carry, [H, B]."""
-    plan, normalisation = recurrence.cell, recurrence.normalisation
+    plan = recurrence.cell
     if not plan.highway:
         return _discrete(plan, torch.tanh(pre), multiply, _plain_edges)
     (state,) = highway_edges(pre, carry, [("tanh",)])
     if mixing is None:
         return _discrete(plan, state, multiply, highway_edges)
-
-    def normalised(state: Tensor) -> Tensor:
-        return state if normalisation is None else normalisation(state[None])[0]
-
-    return _relaxed(plan, normalised(state), multiply, mixing, normalised)
+    return _relaxed(plan, state, multiply, mixing, recurrence.normalisation)
 
 
-def _discrete(
-    plan: CellPlan,
-    state: Tensor,
-    multiply: Multiply,
-    edges: Callable[[Tensor, Tensor, list[tuple[str, ...]]], list[Tensor]],
-) -> Tensor:
-    """Compute h_t of a discrete cell from s_0."""
+def _discrete(plan: CellPlan, state: Tensor, multiply: Multiply, edges: Callable[..., list[Tensor]]) -> Tensor:
+    """Compute h_t of a discrete cell from s_0; `edges` takes the arguments of `highway_edges`."""
     totals: dict[int, Tensor] = {0: state}  # by state, the sum of its edges so far
     output: Tensor | None = None
     for number, pairs in enumerate(plan.pairs.by_tail):
@@ -175,13 +149,14 @@ def _plain_edges(pre: Tensor, state: Tensor, heads: list[tuple[str, ...]]) -> li
 
 
 def _relaxed(
-    plan: CellPlan,
-    state: Tensor,
-    multiply: Multiply,
-    mixing: Tensor,
-    normalised: Callable[[Tensor], Tensor],
+    plan: CellPlan, state: Tensor, multiply: Multiply, mixing: Tensor, normalisation: Normalisation | None
 ) -> Tensor:
     """Compute h_t of a supernet's cell from s_0: each node passes a mixture of all operations to each later node."""
+
+    def normalised(state: Tensor) -> Tensor:
+        return state if normalisation is None else normalisation(state[None])[0]
+
+    state = normalised(state)
     totals: Tensor | None = None
     outputs: list[Tensor] = []
     for tail, weights in enumerate(mixing.split([*range(len(plan.nodes), 0, -1)])):

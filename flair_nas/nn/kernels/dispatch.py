@@ -16,32 +16,24 @@ SETTINGS = ("auto", "native", "columns", "plain")
 
 
 def wants_equations() -> bool:
-    """Return True if `FLAIR_NAS_KERNELS=plain` is set or something traces or transforms the operators.
-
-    Raises:
-        FlairNasError: the variable's value is not known.
-    """
+    """Return True if `FLAIR_NAS_KERNELS=plain` is set or something traces or transforms the operators."""
     return setting() == "plain" or is_transformed()
 
 
 def engine_for(highway: bool, weight: Tensor, product: torch.dtype) -> str:
-    """Return the engine of one recurrence; it is chosen once per sequence.
+    """Return the engine of one recurrence, ``native`` or ``columns``; it is chosen once per sequence.
 
     Args:
         highway: the cell has the highway form.
         weight: one of its weights, for device and dtype.
         product: dtype of the products; under autocast it is lower than the weight's.
 
-    Returns:
-        ``native`` or ``columns``.
-
     Raises:
-        FlairNasError: the value of `FLAIR_NAS_KERNELS` is not known, or it is ``native``, and native kernels cannot run
-            this recurrence or are not there.
+        FlairNasError: `FLAIR_NAS_KERNELS` is unknown, or is ``native``, and native kernels are missing or cannot run
+            this recurrence.
     """
     if chosen(weight.device) == "columns":
         return "columns"
-    problem = ""
     if not highway:
         problem = "no cells with highway=False"
     elif weight.dtype not in (torch.float32, torch.float64):
@@ -50,26 +42,26 @@ def engine_for(highway: bool, weight: Tensor, product: torch.dtype) -> str:
         problem = f"no autocast to {product}"
     elif product != weight.dtype and not hasattr(build.library(), "flair_nas_forward_bfloat16"):
         problem = "no autocast to torch.bfloat16 on this processor"
-    if problem and setting() == "native":
+    else:
+        return "native"
+    if setting() == "native":
         raise FlairNasError(f"{VARIABLE}=native: native kernels run {problem}; set it to auto or columns")
-    return "columns" if problem else "native"
+    return "columns"
 
 
 def chosen(device: torch.device) -> str:
     """Return the engine that `FLAIR_NAS_KERNELS` selects on a device; compile native kernels if it needs them."""
     value = setting()
-    if value == "native":
-        if device.type != "cpu":
-            raise FlairNasError(
-                f"{VARIABLE}=native: native kernels run on CPUs alone, and this layer is on {device}; set it to columns"
-            )
-        built = build.built()
-        if built.library is None:
-            raise FlairNasError(f"{VARIABLE} asks for native kernels, and there are none: {built.reason}")
-        return "native"
-    if device.type != "cpu" or value == "columns":
-        return "columns"
-    return "columns" if build.library() is None else "native"
+    if value != "native":
+        return "native" if value != "columns" and device.type == "cpu" and build.library() is not None else "columns"
+    if device.type != "cpu":
+        raise FlairNasError(
+            f"{VARIABLE}=native: native kernels run on CPUs alone, and this layer is on {device}; set it to columns"
+        )
+    built = build.built()
+    if built.library is None:
+        raise FlairNasError(f"{VARIABLE} asks for native kernels, and there are none: {built.reason}")
+    return "native"
 
 
 def setting() -> str:

@@ -1,19 +1,19 @@
 """Edges on PyTorch's operators, with vectors as columns or rows; all edges that leave one node are computed together.
 
-Plain autograd keeps all intermediate results of a mixture; here the backward pass computes them again from the
-pre-activations.
+The backward pass of a mixture computes intermediate results again, where plain autograd would keep them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from flair_nas.genotype import OPERATION_TABLE
-from flair_nas.nn.kernels.tracing import Context, first_order_only
+from flair_nas.nn.kernels.tracing import first_order_only
 
 # on a CPU, PyTorch's sigmoid takes a tenth of the time of its tanh
 FUNCTIONS = {name: row.function for name, row in OPERATION_TABLE.items()}
@@ -24,15 +24,12 @@ _KEPT = [(FAST_FUNCTIONS[name], row.derivative) for name, row in OPERATION_TABLE
 
 
 def highway_edges(pre: Tensor, state: Tensor, heads: Sequence[Sequence[str]]) -> list[Tensor]:
-    """Compute s + σ(c) (op(z) - s), summed over a head's operations, for each head of a node (I-DARTS eq. 1).
+    """Compute s + σ(c) (op(z) - s), [H, B], summed over a head's operations, for each head of a node (I-DARTS eq. 1).
 
     Args:
         pre: pre-activations [c | z] of the k heads, all c before all z, [2 * k * H, B].
         state: s, the state of the node, [H, B].
         heads: for each head, the operations of its edges.
-
-    Returns:
-        k tensors [H, B].
     """
     gate, value = pre.chunk(2)  # [k * H, B] each
     gates, values = _parts(torch.sigmoid(gate), len(heads)), _parts(value, len(heads))
@@ -49,13 +46,13 @@ def _parts(tensor: Tensor, count: int) -> tuple[Tensor, ...]:
 
 class _MixedEdges(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Context, pre: Tensor, mixing: Tensor) -> Tensor:
+    def forward(ctx: Any, pre: Tensor, mixing: Tensor) -> Tensor:
         ctx.save_for_backward(pre, mixing)
         return _mix(pre, mixing)
 
     @staticmethod
     @first_order_only
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         pre, mixing = ctx.saved_tensors
         _, slope, grad_mixing = _mix_again(pre, mixing, gradient, ctx.needs_input_grad[1])
         return gradient * slope, grad_mixing
@@ -67,7 +64,7 @@ mixed_edges: Callable[[Tensor, Tensor], Tensor] = _MixedEdges.apply
 
 class _MixedHighwayEdges(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Context, pre: Tensor, state: Tensor, mixing: Tensor) -> Tensor:
+    def forward(ctx: Any, pre: Tensor, state: Tensor, mixing: Tensor) -> Tensor:
         ctx.save_for_backward(pre, state, mixing)
         gate, value = _split(pre, state)
         carried = state * _carried(mixing)  # [n, H, B]
@@ -75,7 +72,7 @@ class _MixedHighwayEdges(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         pre, state, mixing = ctx.saved_tensors
         gate, value = _split(pre, state)
         gate = torch.sigmoid(gate)

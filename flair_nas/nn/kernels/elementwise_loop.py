@@ -1,7 +1,7 @@
 """The loop of an elementwise recurrence: s_t = s_{t-1} + σ(c_t + v ⊙ s_{t-1}) ⊙ (u_t - s_{t-1}), with u = op(z).
 
-No matrix product depends on the step before: c and u are known for all steps beforehand. In the backward pass
-δ_{t-1} += δ_t ⊙ a_t, with factors a_t that are known beforehand too, so each step is one operation.
+c and u are computed for all steps beforehand. So are the factors a_t of the backward pass, δ_{t-1} += δ_t ⊙ a_t: each
+step is one operation.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from flair_nas.errors import brief
 from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS, FUNCTIONS
-from flair_nas.nn.kernels.tracing import Context, first_order_only
+from flair_nas.nn.kernels.tracing import first_order_only
 from flair_nas.nn.packing import Packing
 
 log = logging.getLogger("flair_nas")
@@ -37,7 +38,7 @@ def loop_by_equations(operation: str, pre: Tensor, weight: Tensor, hidden: Tenso
 
 
 def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, packing: Packing) -> Tensor:
-    """Run the loop on PyTorch's operators, with a backward pass of one of them a step.
+    """Return s of all steps, [S, H], computed by PyTorch's operators; the backward pass takes one of them per step.
 
     Args:
         operation: op.
@@ -45,9 +46,6 @@ def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, packin
         weight: v, [1, H], or a row for each sequence, [B, H].
         hidden: s before the first step, [B, H].
         packing: positions of the tokens.
-
-    Returns:
-        s of all steps, [S, H].
     """
     c, z = pre.chunk(2, dim=1)  # [S, H] each
     states: Tensor = _Loop.apply(c, FAST_FUNCTIONS[operation](z), weight, hidden, packing.sizes)
@@ -71,14 +69,10 @@ def loop_on(device: torch.device) -> Loop:
     return run_triton_loop
 
 
-class _LoopContext(Context):
-    sizes: Sequence[int]
-
-
 class _Loop(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: _LoopContext, pre: Tensor, candidate: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequence[int]
+        ctx: Any, pre: Tensor, candidate: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequence[int]
     ) -> Tensor:
         gates, states, last = torch.empty_like(candidate), torch.empty_like(candidate), hidden
         for c, u, gate, state in zip(*(tensor.split(sizes) for tensor in (pre, candidate, gates, states))):
@@ -91,7 +85,7 @@ class _Loop(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: _LoopContext, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         candidate, weight, hidden, gates, states = ctx.saved_tensors
         sizes = ctx.sizes
         before = torch.cat([hidden, *(s[:size] for s, size in zip(states.split(sizes), sizes[1:]))])  # s_{t-1}, [S, H]

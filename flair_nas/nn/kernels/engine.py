@@ -15,15 +15,15 @@ class Normalisation(NamedTuple):
     """Batch normalisation of a supernet's states."""
 
     use_batch: bool  # use the statistics of the batch, otherwise the running ones
-    mean: Tensor | None  # running mean, [H], or None if it is neither used nor updated
-    variance: Tensor | None  # running variance, [H], or None
+    running: tuple[Tensor, Tensor] | None  # running mean and variance, [H], or None if neither used nor updated
     momentum: float  # weight of a batch in the running statistics
     epsilon: float  # added to the variance
 
     def __call__(self, state: Tensor) -> Tensor:
         """Normalise [B, H], or [1, H, B], over the batch, and update the running statistics."""
+        mean, variance = self.running or (None, None)
         return torch.nn.functional.batch_norm(
-            state, self.mean, self.variance, training=self.use_batch, momentum=self.momentum, eps=self.epsilon
+            state, mean, variance, training=self.use_batch, momentum=self.momentum, eps=self.epsilon
         )
 
 

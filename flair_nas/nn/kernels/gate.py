@@ -21,15 +21,12 @@ Multiply = Callable[[int, Tensor], Tensor]
 
 
 def gate_scale(program: GateProgram, entries: Sequence[Tensor], multiply: Multiply) -> Tensor:
-    """Compute the scale of a gate (ESS eq. 5 and 6 in the gate's form).
+    """Compute the scale of a gate, [G, B] or [S, G] (ESS eq. 5 and 6 in the gate's form).
 
     Args:
         program: the gate; its mixing weights of pairs are ordered by tail, then head.
         entries: the products v_i W_i^in, m tensors [G, B] or [S, G].
         multiply: multiplies a node's state with the matrices of its heads.
-
-    Returns:
-        [G, B] or [S, G].
     """
     plan, mixing = program
     states = _relaxed(entries, multiply, *mixing) if mixing else _discrete(plan, entries, multiply)
@@ -74,7 +71,7 @@ def _order_by_tail(pairs: PairPlan, device: torch.device) -> Tensor:
 def state_gate_scale(
     program: GateProgram, weight_entry: Tensor, weight_nodes: Tensor, past: Tensor, packing: Packing
 ) -> Tensor:
-    """Compute the scale of each h_{t-1} for the whole sequence at once; it depends on inputs alone.
+    """Compute the scale of each h_{t-1}, [S, H], for the whole sequence at once; it depends on inputs alone.
 
     Args:
         program: the state gate; its mixing weights of pairs are ordered by head, then tail.
@@ -82,9 +79,6 @@ def state_gate_scale(
         weight_nodes: [m, H, H].
         past: inputs before the sequence, latest first, and those of the sequence, [m * B + S, D].
         packing: positions of the tokens.
-
-    Returns:
-        [S, H].
     """
     plan, mixing = program
     history = len(plan.entries)
@@ -95,11 +89,8 @@ def state_gate_scale(
         for lag, lagged in enumerate(products, start=1)
     ]
     matrices = weight_nodes.unbind()
-    stacked = {
-        tail: torch.cat([matrices[head] for _, head in pairs], dim=1)  # [H, k * H]
-        for tail, pairs in enumerate(plan.pairs.by_tail)
-        if pairs
-    }
+    by_tail = enumerate(plan.pairs.by_tail)
+    stacked = {tail: torch.cat([matrices[head] for _, head in pairs], dim=1) for tail, pairs in by_tail if pairs}
 
     def multiply(tail: int, state: Tensor) -> Tensor:
         pre = product(state, stacked[tail])  # [S, k * H]

@@ -1,4 +1,4 @@
-"""Plans of cells and gates: their products and operations, in the order in which engines compute them."""
+"""Plans of cells and gates: products and operations in the order in which engines compute them."""
 
 from __future__ import annotations
 

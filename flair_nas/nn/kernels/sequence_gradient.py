@@ -1,24 +1,23 @@
 """Back-propagation through time that forms the gradient of each weight in one product over all time steps.
 
-Plain autograd adds a gradient of the size of the weight at every step. Here the graph of the recurrence excludes the
-weights and gives the gradients of their products (pre-activations). Each weight's gradient is then
-inputs x gradients^T over all steps together. Vectors are columns, [E, B].
+Plain autograd adds a gradient of the size of the weight at every step. Here autograd gives the gradients of its
+products alone; the weight's is inputs x gradients^T over all steps together. Vectors are columns, [E, B].
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from flair_nas.nn.kernels.tracing import Context, first_order_only, untraced
+from flair_nas.nn.kernels.tracing import first_order_only, untraced
 
 
 class Products:
-    """The matrix products of a recurrence, by the weight's name.
+    """Matrix products of a recurrence, by the weight's name.
 
     Args:
         weights: the matrices, transposed and contiguous.
@@ -44,15 +43,12 @@ class Products:
 def run_sequence(
     loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Mapping[str, Tensor]
 ) -> Tensor:
-    """Run a recurrence, with the faster gradient if one is needed.
+    """Return the packed output of a recurrence, [H, S], with the faster gradient if one is needed.
 
     Args:
-        loop: computes the packed output, [H, S], from `Products` and the sources as keyword arguments.
+        loop: computes the output from `Products` and the sources as keyword arguments.
         weights: the matrices, by name, as `Products` takes them.
         sources: all other tensors that may need a gradient.
-
-    Returns:
-        [H, S].
     """
     tensors = [*sources.values(), *weights.values()]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
@@ -61,18 +57,10 @@ def run_sequence(
     return loop(Products(weights), **sources)
 
 
-class _SequenceContext(Context, Protocol):
-    graph: tuple[dict[Hashable, Tensor], list[Tensor], dict[Hashable, list[tuple[Tensor, Tensor]]], Tensor] | None
-
-
 class _Sequence(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: _SequenceContext,
-        loop: Callable[..., Tensor],
-        names: tuple[Hashable, ...],
-        sources: tuple[str, ...],
-        *tensors: Tensor,
+        ctx: Any, loop: Callable[..., Tensor], names: tuple[Hashable, ...], sources: tuple[str, ...], *tensors: Tensor
     ) -> Tensor:
         count = len(sources)
         with torch.enable_grad():
@@ -86,7 +74,7 @@ class _Sequence(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: _SequenceContext, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.graph is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time; use retain_graph=True the first time"
@@ -99,7 +87,7 @@ class _Sequence(torch.autograd.Function):
         outputs = [product for pairs in recorded.values() for _, product in pairs]
         grads = iter(torch.autograd.grad(output, [*learned, *outputs], gradient, retain_graph=keep, allow_unused=True))
         grad_leaves = [next(grads) if leaf.requires_grad else None for leaf in leaves]
-        grad_weights: dict[Hashable, Tensor | None] = {}
+        grad_weights: dict[Hashable, Tensor] = {}
         for name, pairs in recorded.items():
             with_gradient = [(vectors, grad) for (vectors, _), grad in zip(pairs, grads) if grad is not None]
             if with_gradient:

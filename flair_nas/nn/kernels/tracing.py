@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,16 +14,6 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-
-class Context(Protocol):
-    """The context of an autograd function."""
-
-    saved_tensors: tuple[Tensor, ...]
-    needs_input_grad: tuple[bool, ...]
-
-    def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Save tensors for the backward pass."""
 
 
 def untraced(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flair_nas.nn.kernels.elementwise import FUNCTIONS
-from flair_nas.nn.kernels.tracing import Context, first_order_only
+from flair_nas.nn.kernels.tracing import first_order_only
 from flair_nas.nn.packing import Packing
 
 FEATURES = 64  # of a program: few, so that there are many programs
@@ -26,15 +26,9 @@ def run_triton_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor,
     return states
 
 
-class _LoopContext(Context):
-    packing: Packing
-
-
 class _Loop(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: _LoopContext, pre: Tensor, candidate: Tensor, weight: Tensor, hidden: Tensor, packing: Packing
-    ) -> Tensor:
+    def forward(ctx: Any, pre: Tensor, candidate: Tensor, weight: Tensor, hidden: Tensor, packing: Packing) -> Tensor:
         sources = [tensor.contiguous() for tensor in (pre, candidate, weight, hidden)]
         gates, states = torch.empty_like(sources[0]), torch.empty_like(sources[0])
         _launch(_forward, packing, *sources, gates, states)
@@ -44,7 +38,7 @@ class _Loop(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: _LoopContext, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         candidate, weight, hidden, gates, states = ctx.saved_tensors
         gradients = [torch.empty_like(tensor) for tensor in (gates, candidate, hidden, hidden)]
         _launch(_backward, ctx.packing, gradient.contiguous(), candidate, weight, hidden, gates, states, *gradients)

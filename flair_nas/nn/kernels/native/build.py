@@ -53,13 +53,9 @@ class Built(NamedTuple):
 
 
 def library(sources: Path = SOURCES) -> ctypes.CDLL | None:
-    """Return the library of native kernels; the first call loads it, or compiles it if the cache has none.
+    """Return the library of a folder of ``*.cpp`` and ``*.h``; warn once and return None if there cannot be one.
 
-    Args:
-        sources: the folder of ``*.cpp`` and ``*.h``.
-
-    Returns:
-        The library, or None after a warning, once per process, if there cannot be one.
+    The first call loads it, or compiles it if the cache has none.
     """
     kernels = built(sources)
     if kernels.library is None:
@@ -69,7 +65,7 @@ def library(sources: Path = SOURCES) -> ctypes.CDLL | None:
 
 @functools.cache
 def built(sources: Path = SOURCES) -> Built:
-    """Return the library and where it comes from, as `library` does but without its warning."""
+    """Return the library and where it comes from, without a warning."""
     try:
         if sys.platform == "win32":
             raise FlairNasError("there are none for Windows")
@@ -84,14 +80,12 @@ def built(sources: Path = SOURCES) -> Built:
             path = Path(folder) / LIBRARY
             _compile(path, sources, command)
             return Built(ctypes.CDLL(str(path)), description, "a temporary file")
-    except OSError as error:
-        return Built(None, reason=shown(error))
-    except FlairNasError as error:
-        return Built(None, reason=str(error))
+    except (FlairNasError, OSError) as error:
+        return Built(None, reason=str(error) if isinstance(error, FlairNasError) else shown(error))
 
 
 def call_text(library: ctypes.CDLL, function: str) -> str:
-    """Return the text that a function of the library returns, one without arguments."""
+    """Call a function of the library without arguments that returns a text."""
     call = getattr(library, function)
     call.restype = ctypes.c_char_p
     text: bytes = call()
@@ -108,7 +102,7 @@ def _warn_once(reason: str) -> None:
 
 
 def _fingerprint(sources: Path, command: list[str], version: str) -> str:
-    """Return a digest of all that the library depends on; other machines and PyTorch versions may share the cache."""
+    """Return a digest of everything that the library depends on; machines may share the cache."""
     digest = hashlib.sha256(repr((command, version, _FLAGS, _ATTEMPTS, _processor(), torch.__version__)).encode())
     for path in sorted([*sources.glob("*.h"), *sources.glob("*.cpp")]):
         digest.update(repr((path.name, path.read_bytes())).encode())
@@ -116,7 +110,7 @@ def _fingerprint(sources: Path, command: list[str], version: str) -> str:
 
 
 def _processor() -> list[str]:
-    """Return what distinguishes the instruction set of this processor from others."""
+    """Return the features that determine the instruction set of this processor."""
     kinds = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU implementer", "CPU part", "isa")
     features = [f"{name}: {value}" for name, value in read_processor().items() if name.startswith(kinds)]
     return features or [platform.machine(), platform.processor()]
@@ -162,18 +156,14 @@ def _cached_library(sources: Path, command: list[str], fingerprint: str) -> Path
 def _compile(path: Path, sources: Path, command: list[str]) -> None:
     """Compile a library that can be loaded, for this user alone."""
     files = sorted(str(file) for file in sources.glob("*.cpp"))
-    if not files:
-        raise FlairNasError(f"there is no source in {sources}; install flair-nas again")
     log.warning("compiling native kernels for this processor with %s", command[0])
     start = time.perf_counter()
     message = ""
     has_processor = any(word.startswith(("-march", "-mcpu")) for word in command)  # CXX may name one
     for flags in _ATTEMPTS:
-        if has_processor and _NATIVE in flags:
-            continue
         seconds = _COMPILE_SECONDS - (time.perf_counter() - start)
-        if seconds <= 0:
-            break
+        if seconds <= 0 or (has_processor and _NATIVE in flags):
+            continue
         try:
             _run([*command, *_FLAGS, *flags, *files, "-o", str(path)], seconds)
             path.chmod(0o700)
@@ -206,7 +196,7 @@ def _find_compiler() -> tuple[list[str], str]:
 
 
 def _run(command: list[str], seconds: float) -> str:
-    """Run a compiler for a limited time, and return its messages; an error has the first lines of them."""
+    """Run a compiler for a limited time and return its messages; an error has their first lines."""
     try:
         process = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=seconds

@@ -54,6 +54,11 @@ const char* flair_nas_gate_forms() {
 // Asks for huge pages for memory that PyTorch allocated.
 void flair_nas_advise(void* data, long bytes) { advise(data, bytes); }
 
+// The members of `Loop`, as parameters, and a loop of them.
+#define LOOP_MEMBERS(T)                                                                                                \
+  long threads, long steps, long size, long code, const std::int64_t *sizes, const T *pre, const T *weight,            \
+      long weight_stride, const T *first
+#define LOOP(T) Loop<T>{threads, steps, size, code, sizes, pre, weight, weight_stride, first}
 #define ELEMENTWISE(T, name)                                                                                             \
   void flair_nas_edge_forward_##name(long threads, long rows, long size, long code, const T* mixing, const T* pre,     \
                                      const T* state, T* out) {                                                         \
@@ -64,14 +69,16 @@ void flair_nas_advise(void* data, long bytes) { advise(data, bytes); }
                                       T* grad_mixing) {                                                                \
     edge_backward<T>(threads, rows, size, code, mixing, grad_out, pre, state, grad_pre, grad_state, grad_mixing);      \
   }                                                                                                                    \
-  void flair_nas_loop_forward_##name(const Loop<T>* loop, T* states) { loop->forward(states); }                        \
-  void flair_nas_loop_backward_##name(const Loop<T>* loop, const T* states, const T* grad_states, T* grad_pre,         \
+  void flair_nas_loop_forward_##name(LOOP_MEMBERS(T), T* states) { LOOP(T).forward(states); }                          \
+  void flair_nas_loop_backward_##name(LOOP_MEMBERS(T), const T* states, const T* grad_states, T* grad_pre,             \
                                       T* grad_weight, T* grad_first) {                                                 \
-    loop->backward(states, grad_states, grad_pre, grad_weight, grad_first);                                            \
+    LOOP(T).backward(states, grad_states, grad_pre, grad_weight, grad_first);                                          \
   }
 ELEMENTWISE(float, float32)
 ELEMENTWISE(double, float64)
 #undef ELEMENTWISE
+#undef LOOP
+#undef LOOP_MEMBERS
 
 int flair_nas_forward_float32(const Problem<float, float>* problem) { return run<Forward<float, float>>(problem); }
 int flair_nas_backward_float32(const Problem<float, float>* problem) { return run<Backward<float, float>>(problem); }

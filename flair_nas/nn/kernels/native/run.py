@@ -6,8 +6,8 @@ import ctypes
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
-from typing import Any, Protocol
+from functools import lru_cache, partial, reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from flair_nas.nn.kernels.engine import Recurrence
 from flair_nas.nn.kernels.native import build
 from flair_nas.nn.kernels.plan import CellPlan, GatePlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import keeps_graph
-from flair_nas.nn.kernels.tracing import Context, first_order_only
+from flair_nas.nn.kernels.tracing import first_order_only
 from flair_nas.nn.matrix_product import multiply
 
 _TYPES = {"std::int64_t": ctypes.c_int64, "double": ctypes.c_double}
@@ -38,7 +38,7 @@ def _check_names(library: ctypes.CDLL) -> None:
 
 @lru_cache(maxsize=8)
 def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
-    """Return the struct that functions of the library take, with the members, all 0 or null, that the library names."""
+    """Return the struct of the members that the library names; they are 0 or null by default."""
     members = [member.rsplit(" ", 1) for member in build.call_text(library, "flair_nas_members").split(";") if member]
     fields = [(name, ctypes.c_void_p if kind.endswith("*") else _TYPES[kind]) for kind, name in members]
     return type("Problem", (ctypes.Structure,), {"_fields_": fields})
@@ -62,17 +62,9 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     return _forward(recurrence, tensors, keep=False)[0]["output"][:, : recurrence.hidden_size].contiguous()
 
 
-class _NativeContext(Context, Protocol):
-    recurrence: Recurrence
-    names: tuple[str, ...]  # of the sources
-    saved: list[str]  # names of the saved tensors
-    kept: dict[str, Tensor]
-    borrowed: list[Tensor]
-
-
 class _NativeRecurrence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: _NativeContext, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
         sources = dict(zip(names, tensors))
         kept, ctx.borrowed = _forward(recurrence, sources, keep=True)
         padded = {name for name in names if kept.get(name, sources[name]) is not sources[name]}
@@ -84,7 +76,7 @@ class _NativeRecurrence(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: _NativeContext, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         tensors = {**dict(zip(ctx.saved, ctx.saved_tensors)), **ctx.kept}
         needed = {name for name, needs_grad in zip(ctx.names, ctx.needs_input_grad[2:]) if needs_grad}
         again = keeps_graph()
@@ -112,17 +104,16 @@ class _Sizes:
 
 
 def _in_huge_pages(tensor: Tensor) -> Tensor:
-    """Return the tensor, which is not filled yet, after asking the system for huge pages."""
+    """Ask the system for huge pages for a tensor that is not filled yet, and return it."""
     size = tensor.numel() * tensor.element_size()
     load_library().flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(size))
     return tensor
 
 
 class _Memory:
-    """Memory for what a pass keeps for its gradient; the next pass of about the same size reuses it.
+    """Memory that passes of about one size reuse for their gradients; a pass without gradients frees all of it.
 
-    New memory is zeroed by the system, which takes a sixth of the time of a training step. A pass without gradients
-    frees all of it.
+    The system zeroes new memory, which takes a sixth of the time of a training step.
     """
 
     def __init__(self) -> None:
@@ -162,19 +153,14 @@ def _padded(tensor: Tensor, width: int) -> Tensor:
     return (pad(tensor, (0, missing)) if missing else tensor).contiguous()
 
 
-Number = type[ctypes.c_float] | type[ctypes.c_double]
+def _array(number: Any, values: Sequence[float | None]) -> ctypes.Array[Any]:
+    return (number * len(values))(*values)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=1024)
-def _arrays(cell: CellPlan, gate: GatePlan | None, number: Number) -> dict[str, ctypes.Array[Any]]:
+def _arrays(cell: CellPlan, gate: GatePlan | None, number: Any) -> dict[str, ctypes.Array[Any]]:
     """Return the arrays of the plans that members of `Problem` point to; `number` is the type of weights."""
-
-    def integers(values: Sequence[int]) -> ctypes.Array[Any]:
-        return (ctypes.c_int64 * len(values))(*values)
-
-    def numbers(values: Sequence[float]) -> ctypes.Array[Any]:
-        return (number * len(values))(*values)
-
+    integers, numbers = partial(_array, ctypes.c_int64), partial(_array, number)
     arrays: dict[str, ctypes.Array[Any]] = {
         "level_start": integers(cell.level_start),
         "first_pair": integers(cell.pairs.first),
@@ -194,13 +180,13 @@ def _arrays(cell: CellPlan, gate: GatePlan | None, number: Number) -> dict[str, 
 def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str, Tensor], keep: bool) -> None:
     """Call ``forward`` or ``backward`` of the library with tensors by the names of `Problem`'s members."""
     cell, normalisation = recurrence.cell, recurrence.normalisation
-    number: Number = ctypes.c_float if tensors["weight_hidden"].dtype == torch.float32 else ctypes.c_double
+    number = ctypes.c_float if tensors["weight_hidden"].dtype == torch.float32 else ctypes.c_double
     weights = tensors["weight_nodes"]
     stride = weights.stride(0) * weights.element_size()
     pointers = [0, *(weights.data_ptr() + (node - 1) * stride for node in cell.nodes)]
     arrays: dict[str, ctypes.Array[Any]] = {
-        "sizes": (ctypes.c_int64 * sizes.steps)(*recurrence.sizes),
-        "weight_nodes": (ctypes.c_void_p * len(pointers))(*pointers),
+        "sizes": _array(ctypes.c_int64, recurrence.sizes),
+        "weight_nodes": _array(ctypes.c_void_p, pointers),
         **_arrays(cell, recurrence.gate, number),
     }
     members: dict[str, float] = {key: ctypes.addressof(array) for key, array in arrays.items()}
@@ -273,15 +259,12 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
     kept |= _cell_results(recurrence, sizes, allocate)
     if recurrence.gate is not None:
         kept |= _gate_results(recurrence, recurrence.gate, sizes, allocate)
-    running: dict[str, Tensor] = {}
     normalisation = recurrence.normalisation
-    if normalisation is not None and normalisation.mean is not None and normalisation.variance is not None:
-        running["running_mean"] = _padded(normalisation.mean, sizes.hidden)
-        running["running_variance"] = _padded(normalisation.variance, sizes.hidden)
-    _call("forward", recurrence, sizes, {**sources, **kept, **dropped, **running}, keep)
+    statistics = normalisation.running or () if normalisation is not None else ()
+    padded = {name: _padded(own, sizes.hidden) for name, own in zip(("running_mean", "running_variance"), statistics)}
+    _call("forward", recurrence, sizes, {**sources, **kept, **dropped, **padded}, keep)
     if normalisation is not None and normalisation.use_batch:
-        for own, new in zip((normalisation.mean, normalisation.variance), running.values()):
-            assert own is not None
+        for own, new in zip(statistics, padded.values()):
             own.copy_(new[: len(own)])
     return kept, allocate.borrowed
 
@@ -348,8 +331,7 @@ def _backward(
 
     width = recurrence.hidden_size
     widths = {"hidden": width, "past": width, "hidden_scale": width, "data": recurrence.input_size}
-    results = {name: grads[name][..., :size] for name, size in widths.items() if name in needed}
-    results |= {name: grads[name] for name in ("mixing", "gate_mixing", "entry_mixing") if name in needed}
+    results = {name: grads[name][..., : widths.get(name)] for name in needed & grads.keys()}
     if "projected" in needed:
         results["projected"] = _halves(grads["pre_start"].to(dtype), width)
     results |= _cell_weight_gradients(recurrence, tensors, grads, needed)
