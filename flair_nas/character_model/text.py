@@ -54,7 +54,7 @@ def load_characters(config: CharacterModelConfig, progress: bool) -> tuple[TextC
     lacking = [part for part, share in corpus.unknown_shares.items() if share]
     if lacking and not dictionary.add_unk:
         raise FlairNasError(
-            f"{corpus.label(lacking[0])} has characters that are not in {config.dictionary}, which has no id for "
+            f"{corpus.labels[lacking[0]]} has characters that are not in {config.dictionary}, which has no id for "
             "unknown ones; take dictionary=text, or take them out of the text"
         )
     return corpus, dictionary
@@ -146,7 +146,7 @@ class Splits:
                     lines[line] = table[lines[line]]
         shuffled = np.concatenate([lines[line] for line in order])
         encoded = encode_characters(shuffled, self.characters, self.dictionary)
-        return batchify(encoded[:: 1 if forward else -1], self.config.batch_size, self.corpus.label("train"))
+        return batchify(encoded[:: 1 if forward else -1], self.config.batch_size, self.corpus.labels["train"])
 
     @cached_property
     def _cases(self) -> tuple[Ids, Ids]:
@@ -181,7 +181,7 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
         if not len(ends):
             line = np.count_nonzero(ids[: bounds[-1]] == end) + 1
             raise FlairNasError(
-                f"{corpus.label('train')}, line {line:,}: longer than split_size = {size:,}; break it into lines, or "
+                f"{corpus.labels['train']}, line {line:,}: longer than split_size = {size:,}; break it into lines, or "
                 "set a larger split_size"
             )
         bounds.append(bounds[-1] + int(ends[-1]) + 1)

@@ -194,7 +194,7 @@ class _Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config.learning_rate)
         self.scheduler = ReduceLROnPlateau(self.optimizer, factor=config.anneal_factor, patience=config.patience)
         valid = encode_characters(corpus.valid, corpus.vocabulary.words, dictionary)
-        self.valid = batchify(valid[:: 1 if self.forward else -1], config.batch_size, corpus.label("valid"))  # [T, B]
+        self.valid = batchify(valid[:: 1 if self.forward else -1], config.batch_size, corpus.labels["valid"])  # [T, B]
         self.epoch = self.split = 0  # whole epochs, and whole splits of the next one
         self.next_step = 0  # of the split
         self.hidden: Any = None  # the state before that step; None at the beginning of a split

@@ -65,6 +65,8 @@ def split_tokens(text: str, settings: TextSettings) -> list[str]:
 
 def find_text(source: TextSource) -> Text:
     """Return the parts of a text that `flair_nas.language_model.text.corpus.load_text` takes."""
+    if source is None or source == "":
+        raise FlairNasError(f"no text: give a folder with train and valid text with --text DIR (or --text {DEMO})")
     if isinstance(source, str) and source == DEMO:  # also where there is a folder ./demo, which is given as ./demo
         return _folder_text(resource_path("demo_text"))._replace(name=DEMO)
     if isinstance(source, str) and _FILES_ARGUMENT.match(source) and not os.path.lexists(source):
@@ -73,10 +75,8 @@ def find_text(source: TextSource) -> Text:
         return _mapped_text(source)
     if isinstance(source, (str, os.PathLike)):
         path = user_path(source)
-        if source == "" or not path.exists():
-            raise FlairNasError(
-                f"text {brief(str(source))}: there is no such folder or file; {DEMO} is the bundled text"
-            )
+        if not path.exists():
+            raise FlairNasError(f"text {brief(str(source))}: no such folder or file; {DEMO} is the bundled text")
         return _folder_text(path) if path.is_dir() else Text(_text_name(path), {"train": _file_part(path)})
     if all(hasattr(source, name) for name in ("train", "dev", "test")):  # so Flair need not be imported
         return _flair_text(source)
