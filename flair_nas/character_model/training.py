@@ -145,11 +145,7 @@ def _train_direction(
 
 
 def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
-    """Describe the cost of a training, measured on a few steps. Only the ids of the text are written.
-
-    Raises:
-        FlairNasError: settings or text cannot be used.
-    """
+    """Describe the cost of a training, measured on a few steps. Only the ids of the text are written."""
     check_config(config, CharacterModelConfig)
     with flair_device(config.device):
         check_precision(config.precision, flair.device)

@@ -148,7 +148,7 @@ def test_without_a_test_part_valid_is_taken_and_said(text, runs, tmp_path, capsy
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["evaluate", "--model", "{0}", "--text", "nowhere"], "no such folder or file"),
+        (["evaluate", "--model", "{0}", "--text", "nowhere"], "there is no such folder or file"),
         (["evaluate", "--model", "nowhere", "--text", "{text}"], "there is no such model"),
         (["evaluate", "--model", "{0}", "--text", "{text}", "--batch-size", "0"], "--batch-size must be at least 1"),
         (["evaluate", "--model", "{0}", "--text", "{text}", "--batch-size", "999"], "too few for an evaluation batch"),

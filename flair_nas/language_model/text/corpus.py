@@ -179,9 +179,6 @@ def batchify(ids: Ids, batch_size: int, label: str = "the text") -> LongTensor:
     Returns:
         Token ids, [T, B] with T = tokens // B. Column b is the b-th contiguous piece of the stream; the tokens that are
         left over are dropped.
-
-    Raises:
-        FlairNasError: there are fewer than two tokens for a column.
     """
     import torch
 

@@ -76,7 +76,9 @@ def find_text(source: TextSource) -> Text:
     if isinstance(source, (str, os.PathLike)):
         path = user_path(source)
         if not path.exists():
-            raise FlairNasError(f"text {brief(str(source))}: no such folder or file; {DEMO} is the bundled text")
+            raise FlairNasError(
+                f"text {brief(str(source))}: there is no such folder or file; {DEMO} is the bundled text"
+            )
         return _folder_text(path) if path.is_dir() else Text(_text_name(path), {"train": _file_part(path)})
     if all(hasattr(source, name) for name in ("train", "dev", "test")):  # so Flair need not be imported
         return _flair_text(source)

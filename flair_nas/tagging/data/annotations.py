@@ -69,11 +69,7 @@ class Notes(dict[str, list[str]]):
 
 
 def read_annotations(path: Path, notes: Notes) -> Records:
-    """Read a file of CSV or JSON.
-
-    Raises:
-        FlairNasError: the file cannot be read, or is of another kind; the message names the line.
-    """
+    """Read a file of CSV or JSON. Errors name the line."""
     text = read_utf8(path)
     return _read_json(path, text, notes) if text.lstrip()[:1] in ("{", "[") else _read_csv(path, text, notes)
 

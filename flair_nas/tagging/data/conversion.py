@@ -20,19 +20,12 @@ from flair_nas.tagging.data.label_forms import read_labels, to_bio
 
 
 class ConvertedPart(NamedTuple):
-    """A column file that was written.
-
-    Args:
-        path: the file.
-        sentences: their number.
-        words: their number.
-        labels: the number of each label: of entities, or of words where labels have no B- and I-.
-    """
+    """A column file that was written."""
 
     path: Path
-    sentences: int
-    words: int
-    labels: Counter[str]
+    sentences: int  # number of sentences
+    words: int  # number of words
+    labels: Counter[str]  # of entities by label, or of words where labels have no B- and I-
 
 
 def convert_corpus(files: str | Path | Sequence[str | Path], out: str | Path) -> dict[str, ConvertedPart]:

@@ -33,19 +33,12 @@ SPLIT_SEED = 0
 
 
 class TaggingCorpus(NamedTuple):
-    """A corpus and its label type.
+    """A corpus and its label type."""
 
-    Args:
-        corpus: Flair's corpus; `test` is None if the folder has no test file.
-        label_type: the name of the label column, as Flair's taggers take it.
-        name: the published name, or that of the folder.
-        sha256: digest of the words and labels of all parts, by which a changed corpus is recognised.
-    """
-
-    corpus: Corpus[Sentence]
-    label_type: str
-    name: str
-    sha256: str
+    corpus: Corpus[Sentence]  # Flair's; `test` is None if the folder has no test file
+    label_type: str  # name of the label column, as Flair's taggers take it
+    name: str  # the published name, or that of the folder
+    sha256: str  # of the words and labels of all parts, by which a changed corpus is recognised
 
 
 class _KnownCorpus(NamedTuple):
@@ -176,11 +169,7 @@ def _find_oddities(parts: Mapping[str, Sequence[Sentence]], counts: Counter[str]
 
 
 def check_labelled(corpus: TaggingCorpus, part: str = "dev") -> None:
-    """Refuse a part without a label: trainings, layers and cells are compared by its labels.
-
-    Raises:
-        FlairNasError: no sentence of the part has a label.
-    """
+    """Refuse a part without a label: trainings, layers and cells are compared by its labels."""
     if not labels_of(sentences_of(getattr(corpus.corpus, part)), corpus.label_type):
         remedy = "; label some, or leave the dev file out: dev is then a tenth of train" if part == "dev" else ""
         raise FlairNasError(
