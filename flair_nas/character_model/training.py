@@ -202,7 +202,7 @@ class _Training:
     # --- checkpoints ---
 
     def _describe(self) -> dict[str, Any]:
-        """Return what a resumed run must not change, by its name in errors."""
+        """Return the values that a resumed run must keep, by their names in errors."""
         return {
             "text": self.corpus.fingerprint,
             "direction": self.direction,

@@ -313,10 +313,7 @@ class _Training:
 
 
 def stops_improving(losses: list[float], patience: int) -> bool:
-    """Return True if the last validation loss exceeds the best one of more than `patience` epochs ago.
-
-    This is AWD-LSTM's trigger (Merity et al., 2018).
-    """
+    """Return True if the last loss exceeds the best one of more than `patience` epochs ago (Merity et al., 2018)."""
     earlier = losses[: -1 - patience]
     return bool(earlier) and losses[-1] > min(earlier)
 

@@ -96,16 +96,15 @@ def unknown_share(ids: Ids, vocabulary: Vocabulary) -> float:
 
 def say_unknown(name: str, shares: Mapping[str, float], unit: str = "word") -> None:
     """Log the shares of `UNKNOWN` by part of a text, if it has any; warn if one is above a fifth."""
-    tokens = _name_tokens(unit)
-    parts = ((100 * share, f" of {part}" if part else "") for part, share in shares.items())
-    said = ", ".join(f"{percent:.1f} % of the {tokens}{where}" for percent, where in parts)
+    percent = {f" of {part}" if part else "": f"{100 * share:.1f}" for part, share in shares.items()}
+    replaced = ", ".join(f"{number} % of the {_name_tokens(unit)}{where}" for where, number in percent.items())
     if 0 < max(shares.values()) <= MANY_UNKNOWN:
-        log.info("%s: %s stands for %s", name, UNKNOWN, said)
+        log.info("%s: %s stands for %s", name, UNKNOWN, replaced)
     elif any(shares.values()):
         log.warning(
             "%s: %s stands for %s, so a low perplexity says little. Is the text in another language, tokenised "
             "otherwise or lower-cased, or is the vocabulary small (--vocabulary-size, --min-count)?",
-            *(name, UNKNOWN, said),
+            *(name, UNKNOWN, replaced),
         )
 
 
@@ -280,7 +279,7 @@ def _find_valid(train: Ids, end: int, settings: TextSettings, label: str) -> int
 
 
 def _choose_words(counts: Counter[str], settings: TextSettings, label: str) -> list[str]:
-    """Return the words that get ids, from the counts of the training part by first occurrence."""
+    """Return the words that get ids, from the counts of the training part."""
     words = [word for word, _ in counts.most_common() if word not in (LINE_END, END, UNKNOWN)]
     kept = [word for word in words if counts[word] >= settings.min_count]
     kept = kept[: None if settings.vocabulary_size is None else settings.vocabulary_size - 2]

@@ -235,9 +235,9 @@ def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Cal
 
 def _ends_sentence(row: Row, text_column: int) -> bool:
     """Return True if a column other than the text says that a sentence ends after a row."""
-    if _ENDS_SENTENCE not in row.text:  # fast
-        return False
-    return any(_ENDS_SENTENCE in field.split("|") for place, field in enumerate(row.fields) if place != text_column)
+    return _ENDS_SENTENCE in row.text and any(
+        _ENDS_SENTENCE in field.split("|") for place, field in enumerate(row.fields) if place != text_column
+    )
 
 
 def _check_widths(path: Path, rows: Sequence[Row]) -> None:

@@ -40,6 +40,11 @@ class TaggingCorpus(NamedTuple):
     name: str  # the published name, or that of the folder
     sha256: str  # of the words and labels of all parts, by which a changed corpus is recognised
 
+    @property
+    def fingerprint(self) -> str:
+        """The digest `sha256`, by the name that it has for every kind of data."""
+        return self.sha256
+
 
 class _KnownCorpus(NamedTuple):
     """The layout of a published corpus in Flair's cache, and Flair's class that downloads it."""
@@ -126,9 +131,8 @@ def load_corpus(
     else:
         folder = find_folder(source)
     corpus, label_type = _read_folder(folder, columns, label_type, ColumnFormat(delimiter, comment))
-    name = source if source in NAMES else folder.resolve().name
-    corpus.name = name
-    return TaggingCorpus(corpus, label_type, name, digest_of(corpus, label_type))
+    corpus.name = source if source in NAMES else folder.resolve().name
+    return TaggingCorpus(corpus, label_type, corpus.name, digest_of(corpus, label_type))
 
 
 def load_corpus_of(config: CorpusSettings) -> TaggingCorpus:

@@ -82,7 +82,10 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     if spec in OF_THE_CORPUS and not corpus.train:
         raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
     if spec == "char":  # Flair's own alphabet would have to be downloaded
-        return CharacterEmbeddings(_alphabet(corpus))
+        alphabet = Dictionary(add_unk=True)
+        for character in sorted({c for s in sentences_of(corpus.train) for token in s for c in token.text}):
+            alphabet.add_item(character)
+        return CharacterEmbeddings(alphabet)
     if spec == "one-hot":
         with no_flair_remarks(*OF_ALL_WORDS):
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
@@ -169,11 +172,3 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
             f"embeddings {brief(spec)}: Flair has no {brief(name)}, or cannot download or read it; check the name and "
             f"the network, {local} ({shown(error)})"
         ) from error
-
-
-def _alphabet(corpus: Corpus[Sentence]) -> Dictionary:
-    """Return the characters of the training part, in sorted order."""
-    alphabet = Dictionary(add_unk=True)
-    for character in sorted({c for sentence in sentences_of(corpus.train) for token in sentence for c in token.text}):
-        alphabet.add_item(character)
-    return alphabet
