@@ -207,10 +207,10 @@ def _read_label_studio(where: str, line: int, task: Mapping[str, Any], notes: No
     texts = [data["text"]] if "text" in data else [value for value in data.values() if isinstance(value, str)]
     if len(texts) != 1 or not isinstance(texts[0], str):
         raise FlairNasError(f"{where}: the data of this task is no single text: {brief(data)}; name the text 'text'")
-    given = task.get("annotations") or []
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise FlairNasError(f"{where}: the annotations of this task are no list of objects: {brief(given)}")
-    annotations = [each for each in given if not each.get("was_cancelled")]
+    annotations = task.get("annotations") or []
+    if not isinstance(annotations, list) or not all(isinstance(each, dict) for each in annotations):
+        raise FlairNasError(f"{where}: the annotations of this task are no list of objects: {brief(annotations)}")
+    annotations = [each for each in annotations if not each.get("was_cancelled")]
     if not annotations:
         notes.add("tasks without an annotation, left out", line, brief(texts[0], 60))
         return
