@@ -156,10 +156,8 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
         ends = np.flatnonzero(piece == end)
         if not len(ends):
             line = np.count_nonzero(ids[: bounds[-1]] == end) + 1
-            raise FlairNasError(
-                f"{corpus.labels['train']}, line {line:,}: longer than split_size = {size:,}; break it into lines, or "
-                "set a larger split_size"
-            )
+            place = f"{corpus.labels['train']}, line {line:,}"
+            raise FlairNasError(f"{place}: longer than split_size = {size:,}; break it into lines, or set a larger one")
         bounds.append(bounds[-1] + int(ends[-1]) + 1)
         if short or (len(bounds) > 2 and is_short(*bounds[-2:])):
             del bounds[-2]

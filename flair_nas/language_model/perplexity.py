@@ -133,10 +133,8 @@ def _columns(ids: NDArray[np.integer[Any]] | Tensor, batch_size: int, first: int
     predicted = max(len(stream) - 1, 0)
     length = predicted // batch_size
     if not length:
-        raise FlairNasError(
-            f"{predicted} tokens to predict are too few for an evaluation batch of {batch_size} columns; "
-            "use a smaller evaluation batch size or more text"
-        )
+        columns = f"an evaluation batch of {batch_size} columns"
+        raise FlairNasError(f"{predicted} tokens to predict are too few for {columns}; set fewer, or give more text")
     pieces = (torch.from_numpy(piece[: length * batch_size]) for piece in (stream[:-1], stream[1:]))
     inputs, targets = (piece.view(batch_size, length).t() for piece in pieces)  # [T, B] each
     return inputs, targets

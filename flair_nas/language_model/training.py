@@ -277,10 +277,8 @@ class _Training:
         value, total, length = map(float, torch.stack([loss.cross_entropy, loss.total, norm]).tolist())
         if not all(map(math.isfinite, (to_perplexity(value), total, length))):
             worst = max(zip(norms.tolist(), gradients), key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
-            raise NotFiniteError(
-                f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, the largest gradient is "
-                f"that of {worst[1]} (norm {worst[0]:g})."
-            )
+            largest = f"the largest gradient is that of {worst[1]} (norm {worst[0]:g})."
+            raise NotFiniteError(f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, {largest}")
         for gradient in gradients.values():
             gradient.mul_(scale)
         return value

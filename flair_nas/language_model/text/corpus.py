@@ -198,9 +198,8 @@ def _check_valid(text: Text, valid_share: float | None) -> None:
     train, valid = text.parts["train"], text.parts.get("valid")
     if valid is None and valid_share is None:
         raise FlairNasError(
-            f"{train.label}: there is no valid part beside this text; add a file with 'valid' or 'dev' in "
-            "its name to its folder and give the folder, or set valid_share: 0.1 (--valid-share 0.1) takes the last "
-            "tenth of the lines"
+            f"{train.label}: there is no valid part; give a folder that also has a file with 'valid' or 'dev' in its "
+            "name, or set valid_share: 0.1 (--valid-share 0.1 takes the last tenth of the lines)"
         )
     if valid is not None and valid_share is not None:
         raise FlairNasError(f"valid_share is set, but there is a valid part ({valid.label}); leave one of the two out")
@@ -219,8 +218,7 @@ def _check_blanks(corpus: TextCorpus) -> None:
     if per_line < _FEW_WORDS or length > _LONG_WORDS:
         log.warning(
             "%s: almost no blanks (%.1f words a line, %.1f characters a word), so the model learns lines, not words. "
-            "Write one sentence a line, words parted by blanks, with a segmenter such as jieba (Chinese), MeCab "
-            "(Japanese) or PyThaiNLP (Thai)",
+            "Separate words by blanks, with a segmenter such as jieba (Chinese), MeCab (Japanese) or PyThaiNLP (Thai)",
             *(corpus.name, per_line, length),
         )
 
@@ -271,10 +269,8 @@ def _find_valid(train: Ids, end: int, settings: TextSettings, label: str) -> int
         unit, place = names, len(train) - min(max(round(share * len(train)), 2), len(train) - 1)
     for where, part in (("before", train[:place]), ("in", train[place:])):
         if np.all(part == end):
-            raise FlairNasError(
-                f"{label}: there are no {names} {where} the last {100 * share:.4g} % of the {unit}; choose another "
-                "valid_share"
-            )
+            place_name = f"{where} the last {100 * share:.4g} % of the {unit}"
+            raise FlairNasError(f"{label}: there are no {names} {place_name}; choose another valid_share")
     return place
 
 
@@ -286,9 +282,8 @@ def _choose_words(counts: Counter[str], settings: TextSettings, label: str) -> l
     if len(kept) < 2:
         names, advice = _name_tokens(settings.unit), " or a smaller min_count" * (settings.min_count > 1)
         raise FlairNasError(
-            f"{label}: a vocabulary of {len(kept)} {names} beside {UNKNOWN} and {END} leaves nothing to predict; of "
-            f"{len(words)} different {names}, {len(kept)} occur min_count = {settings.min_count} times; give more text"
-            f"{advice}"
+            f"{label}: a vocabulary of {len(kept)} leaves nothing to predict; of {len(words)} different {names}, "
+            f"{len(kept)} occur min_count = {settings.min_count} times; give more text{advice}"
         )
     return kept
 

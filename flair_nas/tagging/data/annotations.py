@@ -139,10 +139,8 @@ def _find_columns(path: Path, headings: Sequence[str]) -> tuple[int, int, int | 
     number = next((place for place, name in enumerate(names) if SENTENCE_HEADING.fullmatch(name)), None)
     others = [place for place in range(len(names)) if place not in (word, number)]
     if word is None or not others:
-        raise FlairNasError(
-            f"{path}:1: headings such as 'Sentence #', 'Word' and 'Tag' are expected, and there are "
-            f"{brief(list(headings))}; name the columns so, if this is CSV"
-        )
+        expected = "headings such as 'Sentence #', 'Word' and 'Tag' are expected"
+        raise FlairNasError(f"{path}:1: {expected}, got {brief(list(headings))}; name the columns so, if this is CSV")
     labels = [place for place in others if names[place] in _LABEL_HEADINGS]
     label = (labels or others)[-1]
     unused = [repr(headings[place]) for place in others if place != label]
@@ -238,9 +236,7 @@ def _read_spans(where: str, items: Any) -> list[Span]:
             start, end, label = item if isinstance(item, list) and len(item) == 3 else (None, None, None)
         for one in label if isinstance(label, list) else [label]:
             if not (type(start) is type(end) is int and isinstance(one, str) and one.strip() and one.isprintable()):
-                raise FlairNasError(
-                    f"{where}: {brief(item)} is no span: it needs start and end, counted in characters from 0, and a "
-                    "label"
-                )
+                needs = "it needs start and end, counted in characters from 0, and a label"
+                raise FlairNasError(f"{where}: {brief(item)} is no span: {needs}")
             spans.append(Span(start, end, one.strip(), quoted))
     return list(dict.fromkeys(spans))

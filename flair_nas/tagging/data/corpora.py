@@ -176,10 +176,8 @@ def check_labelled(corpus: TaggingCorpus, part: str = "dev") -> None:
     """Refuse a part without a label: trainings, layers and cells are compared by its labels."""
     if not labels_of(sentences_of(getattr(corpus.corpus, part)), corpus.label_type):
         remedy = "; label some, or leave the dev file out: dev is then a tenth of train" if part == "dev" else ""
-        raise FlairNasError(
-            f"corpus {corpus.name}: no {part} sentence has a label of type {corpus.label_type!r}, so nothing can be "
-            f"compared on it{remedy}"
-        )
+        fault = f"no {part} sentence has a label of type {corpus.label_type!r}, so nothing can be compared on it"
+        raise FlairNasError(f"corpus {corpus.name}: {fault}{remedy}")
 
 
 def digest_of(corpus: Corpus[Sentence], label_type: str) -> str:
@@ -252,10 +250,8 @@ def _read_folder(
     for part, file in files.items():
         if {level, is_token_level(parts[part].datapoints, label_type)} == {True, False}:
             kinds = ("spans", "tokens") if level else ("tokens", "spans")
-            raise FlairNasError(
-                f"{file}: its tags are of {kinds[0]}, those of {files['train']} of {kinds[1]} (B- and I- mark spans); "
-                "write all parts in one way"
-            )
+            others = f"those of {files['train']} of {kinds[1]} (B- and I- mark spans)"
+            raise FlairNasError(f"{file}: its tags are of {kinds[0]}, {others}; write all parts in one way")
     with no_flair_remarks("No dev split found"):  # the warning below names the files
         corpus = Corpus(
             parts["train"],
@@ -267,9 +263,7 @@ def _read_folder(
     if "dev" not in files:
         sampled = len(sentences_of(corpus.dev))
         if not sampled:
-            raise FlairNasError(
-                f"{folder}: {len(train)} training sentences are too few to split dev off; add a dev file"
-            )
+            raise FlairNasError(f"{folder}: {len(train)} sentences are too few to split dev off; add a dev file")
         unused = sorted(f.name for f in folder.iterdir() if f.is_file() and f not in files.values())
         log.warning(
             "%s: no file with 'dev' or 'valid' in its name%s, so dev is a fixed tenth of train (%d sentences)",
