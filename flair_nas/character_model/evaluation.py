@@ -35,13 +35,9 @@ class CharacterScore(NamedTuple):
 
 @torch.no_grad()
 def evaluate_columns(model: LanguageModel, columns: Tensor, bptt: int, progress: bool = False) -> float:
-    """Return the mean loss in nats of all characters but the first of each column.
+    """Return the mean loss in nats of all characters but the first of each column of ids [T, B], without dropout.
 
-    Args:
-        model: evaluated without dropout; it keeps its mode.
-        columns: ids, [T, B].
-        bptt: steps per forward pass; it changes only time and memory.
-        progress: draw a progress bar on standard error.
+    `bptt`, the steps of a forward pass, changes only time and memory.
     """
     training = model.training
     model.eval()

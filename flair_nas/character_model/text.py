@@ -24,13 +24,7 @@ DELIMITER = "\n"
 
 
 def load_characters(config: CharacterModelConfig, progress: bool) -> tuple[TextCorpus, Dictionary]:
-    """Load the text and the dictionary of settings.
-
-    The dictionary has the text's characters, Flair's common ones, or those of a model.
-
-    Raises:
-        FlairNasError: the text cannot be used, there is no such dictionary, or Flair's cannot be downloaded.
-    """
+    """Load the text, and the dictionary of its characters, of Flair's common ones, or of a model."""
     if config.dictionary == "text":
         corpus = load_text(config.text, config, progress=progress)
         dictionary = Dictionary(add_unk=True)
@@ -54,7 +48,7 @@ def load_characters(config: CharacterModelConfig, progress: bool) -> tuple[TextC
     lacking = [part for part, share in corpus.unknown_shares.items() if share]
     if lacking and not dictionary.add_unk:
         raise FlairNasError(
-            f"{corpus.label(lacking[0])} has characters that are not in {config.dictionary}, which has no id for "
+            f"{corpus.labels[lacking[0]]} has characters that are not in {config.dictionary}, which has no id for "
             "unknown ones; take dictionary=text, or take them out of the text"
         )
     return corpus, dictionary
@@ -69,9 +63,6 @@ def encode_characters(ids: Ids, characters: tuple[str, ...], dictionary: Diction
     """Convert ids of a vocabulary of these characters to ids of a dictionary, int32 [characters].
 
     Lines without characters are left out, as in Flair.
-
-    Raises:
-        FlairNasError: the text has unknown characters, and the dictionary has no id for them.
     """
     kept = ids[_find_kept(ids, characters.index(END))]
     table = np.zeros(len(characters), np.int32)
@@ -92,16 +83,7 @@ def _find_kept(ids: Ids, end: int) -> npt.NDArray[np.bool_]:
 
 
 class Splits:
-    """The training part of a text in pieces of whole lines.
-
-    Args:
-        corpus: a text of characters.
-        dictionary: the characters that have ids.
-        config: the settings; `direction` is not used.
-
-    Raises:
-        FlairNasError: a line is longer than a split.
-    """
+    """The training part of a text in pieces of whole lines."""
 
     def __init__(self, corpus: TextCorpus, dictionary: Dictionary, config: CharacterModelConfig) -> None:
         self.corpus, self.dictionary, self.config = corpus, dictionary, config
@@ -127,13 +109,7 @@ class Splits:
     def columns(self, number: int, epoch: int, forward: bool) -> Tensor:
         """Return a split with its lines in a new order, [T, B] on the CPU.
 
-        Args:
-            number: the split, from 0.
-            epoch: the epoch, from 0. Epoch, split and seed determine the random numbers.
-            forward: read from the beginning to the end.
-
-        Raises:
-            FlairNasError: the split has fewer than two characters for a column.
+        Split and epoch, both from 0, and the seed determine the random numbers.
         """
         random = np.random.default_rng([self.config.seed, epoch, number])
         ids = self.corpus.train[self.bounds[number] : self.bounds[number + 1]]
@@ -146,7 +122,7 @@ class Splits:
                     lines[line] = table[lines[line]]
         shuffled = np.concatenate([lines[line] for line in order])
         encoded = encode_characters(shuffled, self.characters, self.dictionary)
-        return batchify(encoded[:: 1 if forward else -1], self.config.batch_size, self.corpus.label("train"))
+        return batchify(encoded[:: 1 if forward else -1], self.config.batch_size, self.corpus.labels["train"])
 
     @cached_property
     def _cases(self) -> tuple[Ids, Ids]:
@@ -180,10 +156,8 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
         ends = np.flatnonzero(piece == end)
         if not len(ends):
             line = np.count_nonzero(ids[: bounds[-1]] == end) + 1
-            raise FlairNasError(
-                f"{corpus.label('train')}, line {line:,}: longer than split_size = {size:,}; break it into lines, or "
-                "set a larger split_size"
-            )
+            place = f"{corpus.labels['train']}, line {line:,}"
+            raise FlairNasError(f"{place}: longer than split_size = {size:,}; break it into lines, or set a larger one")
         bounds.append(bounds[-1] + int(ends[-1]) + 1)
         if short or (len(bounds) > 2 and is_short(*bounds[-2:])):
             del bounds[-2]

@@ -145,11 +145,7 @@ def _train_direction(
 
 
 def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
-    """Describe the cost of a training, measured on a few steps. Only the ids of the text are written.
-
-    Raises:
-        FlairNasError: settings or text cannot be used.
-    """
+    """Describe the cost of a training, measured on a few steps. Only the ids of the text are written."""
     check_config(config, CharacterModelConfig)
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
@@ -194,7 +190,7 @@ class _Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config.learning_rate)
         self.scheduler = ReduceLROnPlateau(self.optimizer, factor=config.anneal_factor, patience=config.patience)
         valid = encode_characters(corpus.valid, corpus.vocabulary.words, dictionary)
-        self.valid = batchify(valid[:: 1 if self.forward else -1], config.batch_size, corpus.label("valid"))  # [T, B]
+        self.valid = batchify(valid[:: 1 if self.forward else -1], config.batch_size, corpus.labels["valid"])  # [T, B]
         self.epoch = self.split = 0  # whole epochs, and whole splits of the next one
         self.next_step = 0  # of the split
         self.hidden: Any = None  # the state before that step; None at the beginning of a split
@@ -206,7 +202,7 @@ class _Training:
     # --- checkpoints ---
 
     def _describe(self) -> dict[str, Any]:
-        """Return what a resumed run must not change, by its name in errors."""
+        """Return the values that a resumed run must keep, by their names in errors."""
         return {
             "text": self.corpus.fingerprint,
             "direction": self.direction,

@@ -49,11 +49,6 @@ def _corpus(settings: Settings) -> Any:
     return _read_once(json.dumps({name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
 
 
-def fingerprint(data: Any) -> str:
-    """Return the fingerprint of a corpus."""
-    return str(data.sha256)
-
-
 def seeded(seed: int) -> dict[str, Any]:
     """Return the settings of a seed; all runs read frozen embeddings from one file."""
     return {"seeds": [seed], "storage": "disk"}

@@ -32,10 +32,7 @@ class TaskModule(Protocol):
     LAYERS: tuple[str, ...]
 
     def read(self, settings: Settings) -> Any:
-        """Return the data that settings name."""
-
-    def fingerprint(self, data: Any) -> str:
-        """Return the fingerprint of the data's content."""
+        """Return the data that settings name; their `fingerprint` is that of their content."""
 
     def seeded(self, seed: int) -> dict[str, Any]:
         """Return the settings of a seed."""

@@ -42,11 +42,6 @@ def read(settings: Settings) -> TextCorpus:
     return load_text(config.text, config)
 
 
-def fingerprint(data: TextCorpus) -> str:
-    """Return the fingerprint of a text."""
-    return data.fingerprint
-
-
 def seeded(seed: int) -> dict[str, Any]:
     """Return the setting of a seed."""
     return {"seed": seed}

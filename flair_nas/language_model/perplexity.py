@@ -63,10 +63,7 @@ def evaluate_stream(
 def compute_stream_losses(
     model: LanguageModel, ids: NDArray[np.integer[Any]] | Tensor, *, first: int | None = None
 ) -> NDArray[np.float32]:
-    """Compute the exact loss of each token of a stream in nats: [tokens], or [tokens - 1] without `first`.
-
-    Arguments are those of `evaluate_stream`.
-    """
+    """Compute the exact loss of each token of a stream in nats: [tokens], or [tokens - 1] without `first`."""
     tokens, targets = _columns(ids, 1, first)  # [T, 1] each
     with _bar(len(targets), False) as bar:
         losses = torch.cat(list(_losses(model, tokens, targets, TOKENS_AT_ONCE, bar)))
@@ -79,13 +76,8 @@ def compute_losses_by_sentence(
 ) -> NDArray[np.float32]:
     """Compute the loss [tokens] of each token in nats, without the context of earlier sentences.
 
-    Sentences of similar lengths are read side by side. Padding follows a sentence, so it changes no loss.
-
-    Args:
-        model: evaluated without dropout; it keeps its mode.
-        ids: the stream, [tokens].
-        end: the id that ends a sentence. It is also read before the first token of each.
-        progress: draw a progress bar on standard error.
+    Sentences of similar lengths are read side by side. Padding follows a sentence, so it changes no loss. The id `end`
+    ends a sentence, and is read before the first token of each.
     """
     stops = np.append(np.flatnonzero(ids[:-1] == end), len(ids) - 1) + 1
     starts = np.concatenate([[0], stops[:-1]])
@@ -141,10 +133,8 @@ def _columns(ids: NDArray[np.integer[Any]] | Tensor, batch_size: int, first: int
     predicted = max(len(stream) - 1, 0)
     length = predicted // batch_size
     if not length:
-        raise FlairNasError(
-            f"{predicted} tokens to predict are too few for an evaluation batch of {batch_size} columns; "
-            "use a smaller evaluation batch size or more text"
-        )
+        columns = f"an evaluation batch of {batch_size} columns"
+        raise FlairNasError(f"{predicted} tokens to predict are too few for {columns}; set fewer, or give more text")
     pieces = (torch.from_numpy(piece[: length * batch_size]) for piece in (stream[:-1], stream[1:]))
     inputs, targets = (piece.view(batch_size, length).t() for piece in pieces)  # [T, B] each
     return inputs, targets

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -38,6 +38,9 @@ _VARIATIONAL: dict[str, Callable[..., nn.Module]] = {"LSTM": VariationalLSTM, "G
 
 _FORMAT, _VERSION = "flair-nas/language-model", 1
 
+Layer: TypeAlias = tuple[Genotype | None, dict[str, float]]
+"""The genotype of the setting `rnn` and its options; None and no options for another layer."""
+
 
 @dataclass(frozen=True, eq=False)
 class SavedLanguageModel:
@@ -50,33 +53,28 @@ class SavedLanguageModel:
     origin: dict[str, Any]  # name and fingerprint of the text, epoch and validation loss
 
 
-def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:
-    """Return the genotype of the setting `rnn` and its options; None and no options for another layer."""
+def parse_layer(config: LanguageModelConfig) -> Layer:
+    """Parse the setting `rnn`."""
     if config.rnn.upper() in TEXT_LAYERS:
         return None, {}
     return parse_layer_spec(config.rnn, TEXT_LAYERS, "rnn")
 
 
 def build_language_model(
-    config: LanguageModelConfig, vocabulary_size: int, layer: tuple[Genotype | None, dict[str, float]] | None = None
+    config: LanguageModelConfig, vocabulary_size: int, layer: Layer | None = None
 ) -> LanguageModel:
-    """Return an untrained model. The caller seeds. Options of `layer` override settings of the same name.
-
-    Raises:
-        FlairNasError: settings do not fit each other or the vocabulary.
-    """
+    """Return an untrained model. The caller seeds. Options of `layer` override settings of the same name."""
     genotype, options = layer or parse_layer(config)
     embedding_size = config.embedding_size or config.hidden_size
     dropouts = {"input_dropout": config.input_dropout, "recurrent_dropout": config.recurrent_dropout}
+    make: Callable[..., nn.Module]
     try:
-        rnn: nn.Module
         if genotype is None:
             make = _VARIATIONAL.get(config.rnn.upper()) or partial(ParallelRNN, kind=config.rnn.lower())
-            rnn = make(embedding_size, config.hidden_size, num_layers=config.layers, **dropouts)
         else:
-            init_range = config.init_range or papers_range(config.hidden_size)
-            numbers: dict[str, Any] = {"init_range": init_range} | dropouts | options
-            rnn = SearchedRNN(embedding_size, config.hidden_size, genotype, config.layers, **numbers)
+            make = partial(SearchedRNN, genotype=genotype)
+            options = {"init_range": config.init_range or papers_range(config.hidden_size)} | dropouts | options
+        rnn = make(embedding_size, config.hidden_size, num_layers=config.layers, **(dropouts | options))
         names = ("dropout", "embedding_dropout", "word_dropout", "tied", "adaptive_cutoffs")
         settings = {name: getattr(config, name) for name in names} | {"init_range": config.embedding_init_range}
         return LanguageModel(vocabulary_size, embedding_size, config.hidden_size, rnn, **settings)
@@ -160,8 +158,6 @@ def encode_text(
     source: TextSource, vocabulary: Vocabulary, settings: TextSettings | None = None, *, part: str = "test"
 ) -> Ids:
     """Return a part of a text as ids of a vocabulary, int32 [tokens]; warn if many tokens are unknown.
-
-    `END` follows the last word of each line.
 
     Args:
         source: a text that `load_text` takes, or one file, which is read whole.

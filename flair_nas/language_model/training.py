@@ -11,6 +11,7 @@ import logging
 import math
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,11 +21,11 @@ from torch.optim.swa_utils import AveragedModel, get_swa_multi_avg_fn
 from tqdm import tqdm
 
 from flair_nas.errors import NotFiniteError
-from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel, LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream
 from flair_nas.language_model.saved import (
+    Layer,
     SavedLanguageModel,
     build_language_model,
     load_language_model,
@@ -47,6 +48,9 @@ log = logging.getLogger("flair_nas")
 
 KEYS = {"valid": "dev", "test": "test"}
 """Beginning of the keys of figures, by part of the text."""
+
+_PLAIN = ("epoch", "best_epoch", "averaged_from", "rollbacks")
+"""Attributes of a training that checkpoints hold unchanged."""
 
 # draws from the global generator, whose state is in the checkpoint
 _DRAW: Draw = (lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
@@ -105,21 +109,15 @@ def train_language_model(
 
 
 class _Training:
-    """A run between two epochs: the model, the mean of its weights, and the next epoch."""
+    """A run between two epochs."""
 
-    def __init__(
-        self,
-        run: Run[LanguageModelConfig],
-        corpus: TextCorpus,
-        layer: tuple[Genotype | None, dict[str, float]],
-        device: torch.device,
-    ) -> None:
+    def __init__(self, run: Run[LanguageModelConfig], corpus: TextCorpus, layer: Layer, device: torch.device) -> None:
         config = run.config
         self.run, self.config, self.corpus, self.device = run, config, corpus, device
         self.genotype = layer[0]
-        types = len(corpus.vocabulary)
-        check_fits(lambda: build_language_model(config, types, layer), device, f"hidden_size {config.hidden_size}")
-        self.model = build_language_model(config, types, layer).to(device)
+        build = partial(build_language_model, config, len(corpus.vocabulary), layer)
+        check_fits(build, device, f"hidden_size {config.hidden_size}")
+        self.model = build().to(device)
         self.optimizer = self._new_optimizer()
         columns = batchify(corpus.train, config.batch_size).to(device)  # [T + 1, B]
         self.tokens, self.targets = columns[:-1], columns[1:]  # [T, B] each
@@ -143,21 +141,18 @@ class _Training:
         return cast(LanguageModel, self.average.module) if self.average else self.model
 
     def _describe(self) -> dict[str, Any]:
-        """Return what a resumed run must not change, by its name in errors."""
+        """Return the values that a resumed run must keep, by their names in errors."""
         return {"text": self.corpus.fingerprint, "layer": identify_layer(self.model.layer)}
 
     def save(self) -> None:
         """Write the history and a checkpoint."""
         self.run.save(
-            {
+            {name: getattr(self, name) for name in _PLAIN}
+            | {
                 "fixed": self._describe(),
-                "epoch": self.epoch,
-                "best_epoch": self.best_epoch,
-                "averaged_from": self.averaged_from,
                 "model": self.model.state_dict(),
                 "average": self.average and self.average.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
-                "rollbacks": self.rollbacks,
                 "random": random_state(),
             }
         )
@@ -167,12 +162,11 @@ class _Training:
         self.run.check_same(state["fixed"], self._describe())
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.rollbacks = state["rollbacks"]
         if state["average"] is not None:
             self.average = self._new_average()
             self.average.load_state_dict(state["average"])
-        self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
-        self.averaged_from = state["averaged_from"]
+        for name in _PLAIN:
+            setattr(self, name, state[name])
         restore_random_state(state["random"])
 
     def train(self, progress: bool) -> None:
@@ -193,11 +187,9 @@ class _Training:
 
     def _report(self, line: Line, bar: tqdm[Any]) -> None:
         """Write the figures of an epoch above the progress bar, or log them if there is none."""
-        averaging = ", averaging" if line["averaged"] else ""
-        best = " (the best)" if self.best_epoch == self.epoch else ""
-        train = f"{to_perplexity(line['train_loss']):.2f}"
-        text = f"epoch {line['epoch']} of {self.config.epochs}: perplexity {train} in training"
-        text += f"{averaging}, {line['dev_perplexity']:.2f} on dev{best}, {line['seconds']:.1f} s"
+        text = f"epoch {line['epoch']} of {self.config.epochs}: perplexity {to_perplexity(line['train_loss']):.2f} in "
+        text += f"training{', averaging' * line['averaged']}, {line['dev_perplexity']:.2f} on dev"
+        text += f"{' (the best)' * (self.best_epoch == self.epoch)}, {line['seconds']:.1f} s"
         log.info("%s", text) if bar.disable else bar.write(text, file=sys.stderr)
 
     def _roll_back(self, fault: NotFiniteError, bar: tqdm[Any]) -> None:
@@ -232,11 +224,9 @@ class _Training:
         score = self._validate()
         clock.add_evaluation()
         further = {"averaged": self.average is not None, "rollbacks": self.rollbacks}
-        rate = self._learning_rate()
+        figures = train_loss, score.loss, PERPLEXITY, score.perplexity, clock, self._learning_rate()
         self.epoch += 1
-        line = EpochRecord(
-            self.epoch, train_loss, score.loss, PERPLEXITY, score.perplexity, clock, rate, further=further
-        ).to_line()
+        line = EpochRecord(self.epoch, *figures, further=further).to_line()
         self.run.history.append(line)
         losses = [line["dev_loss"] for line in self.run.history]
         if losses[-1] < min(losses[:-1], default=math.inf):
@@ -287,10 +277,8 @@ class _Training:
         value, total, length = map(float, torch.stack([loss.cross_entropy, loss.total, norm]).tolist())
         if not all(map(math.isfinite, (to_perplexity(value), total, length))):
             worst = max(zip(norms.tolist(), gradients), key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
-            raise NotFiniteError(
-                f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, the largest gradient is "
-                f"that of {worst[1]} (norm {worst[0]:g})."
-            )
+            largest = f"the largest gradient is that of {worst[1]} (norm {worst[0]:g})."
+            raise NotFiniteError(f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, {largest}")
         for gradient in gradients.values():
             gradient.mul_(scale)
         return value
@@ -323,10 +311,7 @@ class _Training:
 
 
 def stops_improving(losses: list[float], patience: int) -> bool:
-    """Return True if the last validation loss exceeds the best one of more than `patience` epochs ago.
-
-    This is AWD-LSTM's trigger (Merity et al., 2018).
-    """
+    """Return True if the last loss exceeds the best one of more than `patience` epochs ago (Merity et al., 2018)."""
     earlier = losses[: -1 - patience]
     return bool(earlier) and losses[-1] > min(earlier)
 
@@ -363,8 +348,8 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
         figures[f"{name}_loss"] = score and score.loss
         figures[f"{name}_tokens"] = score and score.tokens
         figures[f"{name}_unknown_share"] = corpus.unknown_shares.get(part)
-    figures |= describe_cost(model, model.layer, history)
     figures |= {
+        **describe_cost(model, model.layer, history),
         "seconds": sum_seconds(history),
         "threads": torch.get_num_threads(),
         "device": str(training.device),

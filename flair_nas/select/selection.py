@@ -116,9 +116,9 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
     not_while_imported()
     named_layers(config)
     with make_pool(config) as pool, tempfile.TemporaryDirectory() as empty:
-        ledger, work = Ledger((Path(empty) if out is None else Path(out)) / "ledger.json"), config.task.work
+        ledger = Ledger((Path(empty) if out is None else Path(out)) / "ledger.json")
         ledger.begin(config.budget)
-        ledger.check(work.fingerprint(work.read(config.one())))
+        ledger.check(config.task.work.read(config.one()).fingerprint)
         study = _make_study(config, ledger, pool, Path(empty))
         study.runs.is_estimate = config.engine == "processes"  # machines of a cluster have another pace
         study.fit_settings()
@@ -148,7 +148,7 @@ def _read(study: Study, progress: bool) -> Any:
     """Return the data; compute frozen embeddings."""
     work = study.config.task.work
     data = work.read(study.config.one())
-    study.ledger.check(work.fingerprint(data))
+    study.ledger.check(data.fingerprint)
     if shortage := work.shortage(data):
         study.warn(f"{shortage}: which layer is the best on it is mostly chance", logging.WARNING)
     study.fit_settings()

@@ -44,7 +44,7 @@ def corpus_of(lines: list[str]) -> TextCorpus:
     characters = (UNKNOWN, END, *sorted(set("".join(lines))))
     vocabulary = Vocabulary(characters, (0,) * len(characters))
     ids = np.array([vocabulary.index(c) for line in lines for c in [*line, END]], np.int32)
-    return TextCorpus("t", vocabulary, ids, ids, None, "f")
+    return TextCorpus("t", vocabulary, ids, ids, None, "f", {"train": "t.txt"})
 
 
 def dictionary_of(corpus: TextCorpus) -> Dictionary:

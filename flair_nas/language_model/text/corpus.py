@@ -1,12 +1,8 @@
-"""Text as token ids: a vocabulary, and memory-mapped arrays that are made once for a text and its settings.
+"""Text as token ids: a vocabulary, and the memory-mapped file ``CACHE/text/FINGERPRINT/ids.bin``.
 
-A text has the parts train, valid and, if there is one, test. White space separates words. `END` follows the last word
-of each line, also of an empty one, as in the language-model code of the field (PTB has no empty lines; WikiText-103 has
-its 103,227,021 training tokens with them).
-
-The ids of all parts are one file, ``CACHE/text/FINGERPRINT/ids.bin``. The text is read once: each word gets the number
-of its first occurrence, and these numbers become ids when all words are counted. Memory grows with the number of
-different words, not with the text.
+The text is read once: each word gets the number of its first occurrence, which becomes an id when all words are
+counted. `END` follows the last word of each line, also of an empty one: with them, WikiText-103 has its 103,227,021
+training tokens.
 """
 
 from __future__ import annotations
@@ -17,8 +13,8 @@ import itertools
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,11 +79,7 @@ class TextCorpus:
     valid: Ids
     test: Ids | None
     fingerprint: str  # SHA-256 of text and settings in hexadecimal
-    labels: Mapping[str, str] = field(default_factory=dict)  # by part: its path, or a part of a Flair corpus
-
-    def label(self, part: str) -> str:
-        """Return a part as messages name it."""
-        return self.labels.get(part) or f"the {part} part of {self.name}"
+    labels: Mapping[str, str]  # by part, for messages: its path, or a part of a Flair corpus
 
     @cached_property
     def unknown_shares(self) -> dict[str, float]:
@@ -104,16 +96,15 @@ def unknown_share(ids: Ids, vocabulary: Vocabulary) -> float:
 
 def say_unknown(name: str, shares: Mapping[str, float], unit: str = "word") -> None:
     """Log the shares of `UNKNOWN` by part of a text, if it has any; warn if one is above a fifth."""
-    tokens = _name_tokens(unit)
-    parts = ((100 * share, f" of {part}" if part else "") for part, share in shares.items())
-    said = ", ".join(f"{percent:.1f} % of the {tokens}{where}" for percent, where in parts)
+    percent = {f" of {part}" if part else "": f"{100 * share:.1f}" for part, share in shares.items()}
+    replaced = ", ".join(f"{number} % of the {_name_tokens(unit)}{where}" for where, number in percent.items())
     if 0 < max(shares.values()) <= MANY_UNKNOWN:
-        log.info("%s: %s stands for %s", name, UNKNOWN, said)
+        log.info("%s: %s stands for %s", name, UNKNOWN, replaced)
     elif any(shares.values()):
         log.warning(
             "%s: %s stands for %s, so a low perplexity says little. Is the text in another language, tokenised "
             "otherwise or lower-cased, or is the vocabulary small (--vocabulary-size, --min-count)?",
-            *(name, UNKNOWN, said),
+            *(name, UNKNOWN, replaced),
         )
 
 
@@ -139,19 +130,18 @@ def load_text(
             files tell the part: train; valid, dev and others; test.
         settings: vocabulary, unit and valid part. A vocabulary has `UNKNOWN` and `END` among its words. If the unit is
             ``char``, blanks are tokens, too.
-        words: the words that have ids, in place of those that the settings choose.
+        words: the vocabulary. `vocabulary_size` and `min_count` are then ignored.
         cache: folder for ids. Default: the environment variable ``FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``.
         progress: draw a progress bar on standard error while ids are made.
-        options: the settings one by one, in place of `settings`.
+        options: settings by name, which replace those of `settings`.
 
     Raises:
         FlairNasError: settings that cannot be used; no text, or no valid part; text that is empty, not UTF-8, damaged
             or cannot be read; a vocabulary of fewer than two words; a cache folder that cannot be written.
         OSError: the disk is full; nothing half-written stays.
     """
-    settings = settings or TextSettings(**options)
-    if source is None or source == "":
-        raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
+    settings = settings or TextSettings()
+    settings = replace(settings, **options) if options else settings
     text = find_text(source)
     _check_valid(text, settings.valid_share)
     chosen = {name: getattr(settings, name) for name in ("vocabulary_size", "min_count", "lowercase", "valid_share")}
@@ -188,9 +178,6 @@ def batchify(ids: Ids, batch_size: int, label: str = "the text") -> LongTensor:
     Returns:
         Token ids, [T, B] with T = tokens // B. Column b is the b-th contiguous piece of the stream; the tokens that are
         left over are dropped.
-
-    Raises:
-        FlairNasError: there are fewer than two tokens for a column.
     """
     import torch
 
@@ -211,9 +198,8 @@ def _check_valid(text: Text, valid_share: float | None) -> None:
     train, valid = text.parts["train"], text.parts.get("valid")
     if valid is None and valid_share is None:
         raise FlairNasError(
-            f"{train.label}: there is no valid part beside this text; add a file with 'valid' or 'dev' in "
-            "its name to its folder and give the folder, or set valid_share: 0.1 (--valid-share 0.1) takes the last "
-            "tenth of the lines"
+            f"{train.label}: there is no valid part; give a folder that also has a file with 'valid' or 'dev' in its "
+            "name, or set valid_share: 0.1 (--valid-share 0.1 takes the last tenth of the lines)"
         )
     if valid is not None and valid_share is not None:
         raise FlairNasError(f"valid_share is set, but there is a valid part ({valid.label}); leave one of the two out")
@@ -232,8 +218,7 @@ def _check_blanks(corpus: TextCorpus) -> None:
     if per_line < _FEW_WORDS or length > _LONG_WORDS:
         log.warning(
             "%s: almost no blanks (%.1f words a line, %.1f characters a word), so the model learns lines, not words. "
-            "Write one sentence a line, words parted by blanks, with a segmenter such as jieba (Chinese), MeCab "
-            "(Japanese) or PyThaiNLP (Thai)",
+            "Separate words by blanks, with a segmenter such as jieba (Chinese), MeCab (Japanese) or PyThaiNLP (Thai)",
             *(corpus.name, per_line, length),
         )
 
@@ -262,57 +247,43 @@ def _build(
         num_train = _find_valid(ids[: tokens["train"]], numbers[LINE_END], settings, label)
         tokens |= {"train": num_train, "valid": tokens["train"] - num_train}
     counted = np.zeros(len(numbers), np.int64)
-    for block in _blocks(ids[: tokens["train"]]):
-        counted += np.bincount(block, minlength=len(numbers))
+    for start in range(0, tokens["train"], _BLOCK):
+        counted += np.bincount(ids[start : min(start + _BLOCK, tokens["train"])], minlength=len(numbers))
     counts = Counter({word: count for word, count in zip(numbers, counted.tolist()) if count})
     vocabulary = _count_vocabulary(counts, _choose_words(counts, settings, label) if words is None else words)
     final = np.array([vocabulary.index(word) for word in numbers], "<i4")
-    for block in _blocks(ids):
-        block[:] = final[block]
+    for start in range(0, len(ids), _BLOCK):
+        ids[start : start + _BLOCK] = final[ids[start : start + _BLOCK]]
     ids.flush()
     return {"tokens": tokens, "words": vocabulary.words, "counts": vocabulary.counts}
-
-
-def _blocks(ids: Ids) -> Iterator[Ids]:
-    """Yield ids in blocks of bounded size."""
-    return (ids[start : start + _BLOCK] for start in range(0, len(ids), _BLOCK))
 
 
 def _find_valid(train: Ids, end: int, settings: TextSettings, label: str) -> int:
     """Return the place where the last share of the lines begins, or of the words of a text of one line."""
     share, names = settings.valid_share or 0.0, _name_tokens(settings.unit)
-    unit, place = "lines", 0
-    lines = sum(np.count_nonzero(block == end) for block in _blocks(train))
-    if lines > 1:
-        left = lines - min(max(round(share * lines), 1), lines - 1)  # lines before the place
-        for block in _blocks(train):
-            ends = np.flatnonzero(block == end)
-            if left <= len(ends):
-                place += int(ends[left - 1]) + 1
-                break
-            left, place = left - len(ends), place + len(block)
+    ends = np.flatnonzero(train == end)
+    if len(ends) > 1:
+        unit, num_valid = "lines", min(max(round(share * len(ends)), 1), len(ends) - 1)
+        place = int(ends[-1 - num_valid]) + 1
     else:
         unit, place = names, len(train) - min(max(round(share * len(train)), 2), len(train) - 1)
     for where, part in (("before", train[:place]), ("in", train[place:])):
-        if not any(np.any(block != end) for block in _blocks(part)):
-            raise FlairNasError(
-                f"{label}: there are no {names} {where} the last {100 * share:.4g} % of the {unit}; choose another "
-                "valid_share"
-            )
+        if np.all(part == end):
+            place_name = f"{where} the last {100 * share:.4g} % of the {unit}"
+            raise FlairNasError(f"{label}: there are no {names} {place_name}; choose another valid_share")
     return place
 
 
 def _choose_words(counts: Counter[str], settings: TextSettings, label: str) -> list[str]:
-    """Return the words that get ids, from the counts of the training part by first occurrence."""
+    """Return the words that get ids, from the counts of the training part."""
     words = [word for word, _ in counts.most_common() if word not in (LINE_END, END, UNKNOWN)]
     kept = [word for word in words if counts[word] >= settings.min_count]
     kept = kept[: None if settings.vocabulary_size is None else settings.vocabulary_size - 2]
     if len(kept) < 2:
         names, advice = _name_tokens(settings.unit), " or a smaller min_count" * (settings.min_count > 1)
         raise FlairNasError(
-            f"{label}: a vocabulary of {len(kept)} {names} beside {UNKNOWN} and {END} leaves nothing to predict; of "
-            f"{len(words)} different {names}, {len(kept)} occur min_count = {settings.min_count} times; give more text"
-            f"{advice}"
+            f"{label}: a vocabulary of {len(kept)} leaves nothing to predict; of {len(words)} different {names}, "
+            f"{len(kept)} occur min_count = {settings.min_count} times; give more text{advice}"
         )
     return kept
 

@@ -14,18 +14,11 @@ Draw = tuple[Callable[[], float], Callable[[float, float], float]]
 
 
 def segment_lengths(steps: int, bptt: int, draw: Draw | None = None) -> list[int]:
-    """Cut a stream into segments, and return their lengths.
+    """Cut a stream into segments, and return their lengths, which add up to `steps`.
 
     Random lengths are normally distributed around `bptt`, or around half of it one time in twenty, with standard
-    deviation 5. As in the DARTS code, they are at least 5 (or `bptt`, if that is less) and at most bptt + 20.
-
-    Args:
-        steps: number of steps to cut.
-        bptt: the usual length.
-        draw: sources of random lengths, which each segment calls in turn; None for one length.
-
-    Returns:
-        The lengths in order; they add up to `steps`.
+    deviation 5. As in the DARTS code, they are at least 5 (or `bptt`, if that is less) and at most bptt + 20. Each
+    segment calls both sources of `draw` in turn. Without them, all have the length `bptt`.
     """
     lengths = []
     while steps:

@@ -65,6 +65,8 @@ def split_tokens(text: str, settings: TextSettings) -> list[str]:
 
 def find_text(source: TextSource) -> Text:
     """Return the parts of a text that `flair_nas.language_model.text.corpus.load_text` takes."""
+    if source is None or source == "":
+        raise FlairNasError(f"no text: give a folder with train and valid text with --text DIR (or --text {DEMO})")
     if isinstance(source, str) and source == DEMO:  # also where there is a folder ./demo, which is given as ./demo
         return _folder_text(resource_path("demo_text"))._replace(name=DEMO)
     if isinstance(source, str) and _FILES_ARGUMENT.match(source) and not os.path.lexists(source):
@@ -73,7 +75,7 @@ def find_text(source: TextSource) -> Text:
         return _mapped_text(source)
     if isinstance(source, (str, os.PathLike)):
         path = user_path(source)
-        if source == "" or not path.exists():
+        if not path.exists():
             raise FlairNasError(
                 f"text {brief(str(source))}: there is no such folder or file; {DEMO} is the bundled text"
             )
@@ -97,10 +99,8 @@ def _parse_files(text: str) -> dict[str, str]:
 
 def _mapped_text(files: Mapping[str, FilePath | None]) -> Text:
     if files.get("train") is None or not files.keys() <= {*PARTS}:
-        raise FlairNasError(
-            f"text given as files by part: train is needed, and the parts are {', '.join(PARTS)}; got "
-            f"{listed([str(part) for part in files])}"
-        )
+        parts = listed([str(part) for part in files])
+        raise FlairNasError(f"text by part: train is needed, and the parts are {', '.join(PARTS)}; got {parts}")
     paths = {part: user_path(file) for part in PARTS if (file := files.get(part)) is not None}
     return Text(_text_name(paths["train"]), {part: _file_part(path) for part, path in paths.items()})
 
@@ -116,8 +116,8 @@ def _folder_text(folder: Path) -> Text:
     if "train" not in files:
         names = listed([entry.name + "/" * entry.is_dir() for entry in entries])
         raise FlairNasError(
-            f"{folder}: no text to train on: no file has 'train' in its name, as train.txt or wiki.train.tokens.gz "
-            f"would; the folder holds {names or 'nothing'}"
+            f"{folder}: no file has 'train' in its name, such as train.txt or wiki.train.tokens.gz; the folder holds "
+            f"{names or 'nothing'}"
         )
     parts = {"valid" if part == "dev" else part: _path_part(path) for part, path in files.items()}
     return Text(folder.resolve().name or "text", parts)

@@ -102,7 +102,7 @@ class FlairObjective(Objective):
         documents = [] if holder is model else [str(holder.name)]  # they keep the graph that made them
         self.module, self.changing = Learned(model, holder), [*changing_names(holder.embeddings), *documents]
         self.name = f"{corpus.name}, {len(self.streams['train']):,} training sentences"
-        self.fingerprint = corpus.sha256  # of words and labels
+        self.fingerprint = corpus.fingerprint
         self._batches: dict[str, tuple[int, list[list[Sentence]]]] = {}
 
     def _check_size(self, sentences: list[Sentence], part: str) -> None:

@@ -108,7 +108,7 @@ class TextObjective(Objective):
         first = accelerator.process_index * share
         self.streams: dict[str, Sequence[Tensor]] = {}
         for part in ("train", "valid"):
-            columns: Tensor = batchify(getattr(text, part), config.batch_size, text.label(part))  # [T, batch_size]
+            columns: Tensor = batchify(getattr(text, part), config.batch_size, text.labels[part])  # [T, batch_size]
             columns = columns[:, first : first + share]  # [T, share]
             self.streams[part] = columns.chunk(config.parts, dim=1)  # [T, share / parts] each
         self.states: dict[tuple[str, int], LayerState] = {}

@@ -69,11 +69,7 @@ class Notes(dict[str, list[str]]):
 
 
 def read_annotations(path: Path, notes: Notes) -> Records:
-    """Read a file of CSV or JSON.
-
-    Raises:
-        FlairNasError: the file cannot be read, or is of another kind; the message names the line.
-    """
+    """Read a file of CSV or JSON. Errors name the line."""
     text = read_utf8(path)
     return _read_json(path, text, notes) if text.lstrip()[:1] in ("{", "[") else _read_csv(path, text, notes)
 
@@ -143,10 +139,8 @@ def _find_columns(path: Path, headings: Sequence[str]) -> tuple[int, int, int | 
     number = next((place for place, name in enumerate(names) if SENTENCE_HEADING.fullmatch(name)), None)
     others = [place for place in range(len(names)) if place not in (word, number)]
     if word is None or not others:
-        raise FlairNasError(
-            f"{path}:1: headings such as 'Sentence #', 'Word' and 'Tag' are expected, and there are "
-            f"{brief(list(headings))}; name the columns so, if this is CSV"
-        )
+        expected = "headings such as 'Sentence #', 'Word' and 'Tag' are expected"
+        raise FlairNasError(f"{path}:1: {expected}, got {brief(list(headings))}; name the columns so, if this is CSV")
     labels = [place for place in others if names[place] in _LABEL_HEADINGS]
     label = (labels or others)[-1]
     unused = [repr(headings[place]) for place in others if place != label]
@@ -211,10 +205,10 @@ def _read_label_studio(where: str, line: int, task: Mapping[str, Any], notes: No
     texts = [data["text"]] if "text" in data else [value for value in data.values() if isinstance(value, str)]
     if len(texts) != 1 or not isinstance(texts[0], str):
         raise FlairNasError(f"{where}: the data of this task is no single text: {brief(data)}; name the text 'text'")
-    given = task.get("annotations") or []
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise FlairNasError(f"{where}: the annotations of this task are no list of objects: {brief(given)}")
-    annotations = [each for each in given if not each.get("was_cancelled")]
+    annotations = task.get("annotations") or []
+    if not isinstance(annotations, list) or not all(isinstance(each, dict) for each in annotations):
+        raise FlairNasError(f"{where}: the annotations of this task are no list of objects: {brief(annotations)}")
+    annotations = [each for each in annotations if not each.get("was_cancelled")]
     if not annotations:
         notes.add("tasks without an annotation, left out", line, brief(texts[0], 60))
         return
@@ -242,9 +236,7 @@ def _read_spans(where: str, items: Any) -> list[Span]:
             start, end, label = item if isinstance(item, list) and len(item) == 3 else (None, None, None)
         for one in label if isinstance(label, list) else [label]:
             if not (type(start) is type(end) is int and isinstance(one, str) and one.strip() and one.isprintable()):
-                raise FlairNasError(
-                    f"{where}: {brief(item)} is no span: it needs start and end, counted in characters from 0, and a "
-                    "label"
-                )
+                needs = "it needs start and end, counted in characters from 0, and a label"
+                raise FlairNasError(f"{where}: {brief(item)} is no span: {needs}")
             spans.append(Span(start, end, one.strip(), quoted))
     return list(dict.fromkeys(spans))

@@ -42,11 +42,7 @@ def load_classes(source: str | Path | Corpus[Sentence], label_type: str = LABEL_
 
 
 def _read(path: Path) -> FlairDatapointDataset[Sentence]:
-    """Read one part.
-
-    Flair's own reader drops lines without a blank or tab, and takes parts of a label for words if more than one blank
-    follows it.
-    """
+    """Read one part. Flair's own reader drops lines without a blank, and misreads labels before several blanks."""
     lines = io.StringIO(read_utf8(path), newline=None)
     sentences = [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
     if not sentences:

@@ -29,11 +29,7 @@ NO_LABELS = ("text", *HEAD, *FEATURES, SPACE)
 
 
 def parse_columns(text: str) -> dict[int, str]:
-    """Return column number, from 0, to name for the written form of columns, such as ``text=0,ner=3``.
-
-    Raises:
-        FlairNasError: the form is wrong, a number or a name comes twice, or no column is the text.
-    """
+    """Parse the written form of columns, such as ``text=0,ner=3``: number, from 0, to name."""
     columns: dict[int, str] = {}
     for part in text.split(","):
         match = re.fullmatch(r"([^\s=]+)\s*=\s*([0-9]{1,4})", part.strip())
@@ -51,11 +47,7 @@ def parse_columns(text: str) -> dict[int, str]:
 def read_column_file(
     path: str | Path, columns: Mapping[int, str] | None, label_type: str, form: ColumnFormat | None = None
 ) -> list[Sentence]:
-    """Read the sentences of one column file, with the arguments and checks of a part of a corpus.
-
-    Raises:
-        FlairNasError: the file is missing or faulty, or `columns` does not fit it.
-    """
+    """Read the sentences of one column file, with the arguments and checks of a part of a corpus."""
     path, form = user_path(path), form or ColumnFormat()
     columns, label_type = pick_columns(path, columns, label_type, form)
     return read_part(path, columns, label_type, form).datapoints
@@ -64,11 +56,7 @@ def read_column_file(
 def pick_columns(
     path: Path, columns: Mapping[int, str] | None, label_type: str | None, form: ColumnFormat
 ) -> tuple[Mapping[int, str], str]:
-    """Return the columns of a file, and the label type: the requested one, else ``ner``, else the only other column.
-
-    Raises:
-        FlairNasError: the columns cannot be used, or no column or several could be the label.
-    """
+    """Return the columns of a file, and the label type: the requested one, else ``ner``, else the only other column."""
     if columns is None:
         columns = {0: "text", count_columns(path, form) - 1: label_type or "ner"}
     _check_columns(columns)
@@ -118,11 +106,7 @@ def _without_collection() -> Iterator[None]:
 def read_part(
     path: Path, columns: Mapping[int, str], label_type: str, form: ColumnFormat
 ) -> FlairDatapointDataset[Sentence]:
-    """Read one part of a corpus word for word.
-
-    Raises:
-        FlairNasError: the file is missing or faulty; the message names the line.
-    """
+    """Read one part of a corpus word for word. Errors name the line."""
     number = {name: column for column, name in columns.items()}
     text_column, label_column = number["text"], number[label_type]
     blocks = read_blocks(path, text_column, label_column, form)

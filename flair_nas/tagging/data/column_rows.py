@@ -77,11 +77,7 @@ class Block(NamedTuple):
 
 
 def count_columns(path: Path, form: ColumnFormat) -> int:
-    """Return the number of columns that most rows of a file have.
-
-    Raises:
-        FlairNasError: the file cannot be read, or its rows have no column besides the text.
-    """
+    """Return the number of columns that most rows of a file have, which is at least two."""
     rows = _plain([row for block in _read_rows(path, form) for row in block], form)
     if not rows:
         raise _no_sentence(path)
@@ -96,17 +92,8 @@ def count_columns(path: Path, form: ColumnFormat) -> int:
 def read_blocks(path: Path, text_column: int, label_column: int, form: ColumnFormat) -> list[Block]:
     """Return the words of a file by sentence, log the number of other rows, and warn of long sentences.
 
-    The first row may name the columns. Where a column holds ``EndOfSentence``, the sentence ends after the row.
-
-    Args:
-        path: the file.
-        text_column: number of the column of words, from 0.
-        label_column: number of the column of labels.
-        form: its delimiter and comments. By default, a row that begins with ``#`` is a word if it has as many columns
-            as other rows, and a label.
-
-    Raises:
-        FlairNasError: the file cannot be read, holds no word, or its rows have different numbers of columns.
+    The first row may name the columns. Where a column holds ``EndOfSentence``, the sentence ends after the row. Without
+    a `comment` in the format, a row that begins with ``#`` is a word if it has a label and as many columns as others.
     """
     raw = _read_rows(path, form)
     headings = _find_headings(_plain([row for block in raw for row in block], form), text_column, label_column)
@@ -248,9 +235,9 @@ def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Cal
 
 def _ends_sentence(row: Row, text_column: int) -> bool:
     """Return True if a column other than the text says that a sentence ends after a row."""
-    if _ENDS_SENTENCE not in row.text:  # fast
-        return False
-    return any(_ENDS_SENTENCE in field.split("|") for place, field in enumerate(row.fields) if place != text_column)
+    return _ENDS_SENTENCE in row.text and any(
+        _ENDS_SENTENCE in field.split("|") for place, field in enumerate(row.fields) if place != text_column
+    )
 
 
 def _check_widths(path: Path, rows: Sequence[Row]) -> None:

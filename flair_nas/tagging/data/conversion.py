@@ -20,19 +20,12 @@ from flair_nas.tagging.data.label_forms import read_labels, to_bio
 
 
 class ConvertedPart(NamedTuple):
-    """A column file that was written.
-
-    Args:
-        path: the file.
-        sentences: their number.
-        words: their number.
-        labels: the number of each label: of entities, or of words where labels have no B- and I-.
-    """
+    """A column file that was written."""
 
     path: Path
-    sentences: int
-    words: int
-    labels: Counter[str]
+    sentences: int  # number of sentences
+    words: int  # number of words
+    labels: Counter[str]  # of entities by label, or of words where labels have no B- and I-
 
 
 def convert_corpus(files: str | Path | Sequence[str | Path], out: str | Path) -> dict[str, ConvertedPart]:
@@ -138,10 +131,10 @@ def _tag(record: Annotated, notes: Notes) -> Iterator[Tagged]:
     if not places:
         notes.add("texts without words, left out", line)
     for start, end in places:
-        found = [(start + word.start, start + word.start + len(word.text)) for word in split_words(text[start:end])]
-        tags = ["O"] * len(found)
+        words = [(start + word.start, start + word.start + len(word.text)) for word in split_words(text[start:end])]
+        tags = ["O"] * len(words)
         for span in (span for span in spans if start <= span.start < end):
-            inside = [place for place, (first, last) in enumerate(found) if first < span.end and last > span.start]
+            inside = [place for place, (first, last) in enumerate(words) if first < span.end and last > span.start]
             shown = brief(text[span.start : span.end], 60)
             if not inside:
                 notes.add("spans without a word, left out", line, shown)
@@ -149,7 +142,7 @@ def _tag(record: Annotated, notes: Notes) -> Iterator[Tagged]:
             if any(tags[place] != "O" for place in inside):
                 notes.add("spans that overlap a longer or earlier one, left out", line, f"{shown}, {span.label}")
                 continue
-            whole = found[inside[0]][0], found[inside[-1]][1]
+            whole = words[inside[0]][0], words[inside[-1]][1]
             if whole != (span.start, span.end):
                 notes.add(
                     "spans that end within a word, widened to all of it",
@@ -157,8 +150,8 @@ def _tag(record: Annotated, notes: Notes) -> Iterator[Tagged]:
                 )
             for place in inside:
                 tags[place] = f"{'B' if place == inside[0] else 'I'}-{span.label}"
-        if found:
-            yield Tagged(line, [text[first:last] for first, last in found], tags)
+        if words:
+            yield Tagged(line, [text[first:last] for first, last in words], tags)
 
 
 def _fitting(record: Annotated, notes: Notes) -> list[Span]:

@@ -33,19 +33,17 @@ SPLIT_SEED = 0
 
 
 class TaggingCorpus(NamedTuple):
-    """A corpus and its label type.
+    """A corpus and its label type."""
 
-    Args:
-        corpus: Flair's corpus; `test` is None if the folder has no test file.
-        label_type: the name of the label column, as Flair's taggers take it.
-        name: the published name, or that of the folder.
-        sha256: digest of the words and labels of all parts, by which a changed corpus is recognised.
-    """
+    corpus: Corpus[Sentence]  # Flair's; `test` is None if the folder has no test file
+    label_type: str  # name of the label column, as Flair's taggers take it
+    name: str  # the published name, or that of the folder
+    sha256: str  # of the words and labels of all parts, by which a changed corpus is recognised
 
-    corpus: Corpus[Sentence]
-    label_type: str
-    name: str
-    sha256: str
+    @property
+    def fingerprint(self) -> str:
+        """The digest `sha256`, by the name that it has for every kind of data."""
+        return self.sha256
 
 
 class _KnownCorpus(NamedTuple):
@@ -133,9 +131,8 @@ def load_corpus(
     else:
         folder = find_folder(source)
     corpus, label_type = _read_folder(folder, columns, label_type, ColumnFormat(delimiter, comment))
-    name = source if source in NAMES else folder.resolve().name
-    corpus.name = name
-    return TaggingCorpus(corpus, label_type, name, digest_of(corpus, label_type))
+    corpus.name = source if source in NAMES else folder.resolve().name
+    return TaggingCorpus(corpus, label_type, corpus.name, digest_of(corpus, label_type))
 
 
 def load_corpus_of(config: CorpusSettings) -> TaggingCorpus:
@@ -176,17 +173,11 @@ def _find_oddities(parts: Mapping[str, Sequence[Sentence]], counts: Counter[str]
 
 
 def check_labelled(corpus: TaggingCorpus, part: str = "dev") -> None:
-    """Refuse a part without a label: trainings, layers and cells are compared by its labels.
-
-    Raises:
-        FlairNasError: no sentence of the part has a label.
-    """
+    """Refuse a part without a label: trainings, layers and cells are compared by its labels."""
     if not labels_of(sentences_of(getattr(corpus.corpus, part)), corpus.label_type):
         remedy = "; label some, or leave the dev file out: dev is then a tenth of train" if part == "dev" else ""
-        raise FlairNasError(
-            f"corpus {corpus.name}: no {part} sentence has a label of type {corpus.label_type!r}, so nothing can be "
-            f"compared on it{remedy}"
-        )
+        fault = f"no {part} sentence has a label of type {corpus.label_type!r}, so nothing can be compared on it"
+        raise FlairNasError(f"corpus {corpus.name}: {fault}{remedy}")
 
 
 def digest_of(corpus: Corpus[Sentence], label_type: str) -> str:
@@ -259,10 +250,8 @@ def _read_folder(
     for part, file in files.items():
         if {level, is_token_level(parts[part].datapoints, label_type)} == {True, False}:
             kinds = ("spans", "tokens") if level else ("tokens", "spans")
-            raise FlairNasError(
-                f"{file}: its tags are of {kinds[0]}, those of {files['train']} of {kinds[1]} (B- and I- mark spans); "
-                "write all parts in one way"
-            )
+            others = f"those of {files['train']} of {kinds[1]} (B- and I- mark spans)"
+            raise FlairNasError(f"{file}: its tags are of {kinds[0]}, {others}; write all parts in one way")
     with no_flair_remarks("No dev split found"):  # the warning below names the files
         corpus = Corpus(
             parts["train"],
@@ -274,9 +263,7 @@ def _read_folder(
     if "dev" not in files:
         sampled = len(sentences_of(corpus.dev))
         if not sampled:
-            raise FlairNasError(
-                f"{folder}: {len(train)} training sentences are too few to split dev off; add a dev file"
-            )
+            raise FlairNasError(f"{folder}: {len(train)} sentences are too few to split dev off; add a dev file")
         unused = sorted(f.name for f in folder.iterdir() if f.is_file() and f not in files.values())
         log.warning(
             "%s: no file with 'dev' or 'valid' in its name%s, so dev is a fixed tenth of train (%d sentences)",

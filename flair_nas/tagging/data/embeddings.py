@@ -82,7 +82,10 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     if spec in OF_THE_CORPUS and not corpus.train:
         raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
     if spec == "char":  # Flair's own alphabet would have to be downloaded
-        return CharacterEmbeddings(_alphabet(corpus))
+        alphabet = Dictionary(add_unk=True)
+        for character in sorted({c for s in sentences_of(corpus.train) for token in s for c in token.text}):
+            alphabet.add_item(character)
+        return CharacterEmbeddings(alphabet)
     if spec == "one-hot":
         with no_flair_remarks(*OF_ALL_WORDS):
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
@@ -149,9 +152,8 @@ def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str,
     except FlairNasError as error:
         raise FlairNasError(f"embeddings {brief(spec)}: {error}") from None
     except Exception as error:  # unpickling can raise anything
-        raise FlairNasError(
-            f"embeddings {brief(spec)}: {path} is cut short or not {wanted}; copy or make it again ({shown(error)})"
-        ) from error
+        fault = f"{path} is cut short or not {wanted}; copy or make it again ({shown(error)})"
+        raise FlairNasError(f"embeddings {brief(spec)}: {fault}") from error
 
 
 def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_form: str) -> TokenEmbeddings:
@@ -160,20 +162,8 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
         return make(name)
     except (requests.ConnectionError, requests.Timeout) as error:
         server = urlsplit(getattr(error.request, "url", None) or "").hostname or "the server"
-        raise FlairNasError(
-            f"embeddings {brief(spec)}: {server}, from where Flair downloads them, cannot be reached; check the "
-            f"network, {local}"
-        ) from error
+        fault = f"{server}, from where Flair downloads them, cannot be reached; check the network, {local}"
+        raise FlairNasError(f"embeddings {brief(spec)}: {fault}") from error
     except Exception as error:  # an unknown name, no network, or a broken file in the cache
-        raise FlairNasError(
-            f"embeddings {brief(spec)}: Flair has no {brief(name)}, or cannot download or read it; check the name and "
-            f"the network, {local} ({shown(error)})"
-        ) from error
-
-
-def _alphabet(corpus: Corpus[Sentence]) -> Dictionary:
-    """Return the characters of the training part, in sorted order."""
-    alphabet = Dictionary(add_unk=True)
-    for character in sorted({c for sentence in sentences_of(corpus.train) for token in sentence for c in token.text}):
-        alphabet.add_item(character)
-    return alphabet
+        fault = f"Flair has no {brief(name)}, or cannot download or read it; check the name and the network, {local}"
+        raise FlairNasError(f"embeddings {brief(spec)}: {fault} ({shown(error)})") from error

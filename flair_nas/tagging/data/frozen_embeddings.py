@@ -71,18 +71,14 @@ def keep_frozen(
 ) -> None:
     """Store the vectors of a stack's frozen embeddings in all words of a corpus, so that Flair does not compute them.
 
-    The random state stays as it is.
+    Words that have vectors of these names already are left alone. The random state stays as it is.
 
     Args:
-        embeddings: a tagger's embeddings; words that have vectors of these names already are left alone.
+        embeddings: a tagger's embeddings.
         corpus: the corpus, all parts of which are embedded.
         on_disk: keep the vectors in a file of the cache, which processes share, or in memory. Default: in memory if a
             quarter of the free memory is enough.
         progress: draw a progress bar.
-
-    Raises:
-        FlairNasError: the cache cannot be written.
-        OSError: the disk is full; nothing half-written is left.
     """
     randomness = random_state()  # listing sentences draws, too
     members = frozen_members(embeddings)
@@ -166,22 +162,16 @@ def _computed(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence])
 
 
 def _batch(sentences: Sequence[Sentence]) -> list[list[int]]:
-    """Return the numbers of sentences by batch: long ones alone, others with those of like length.
-
-    A batch costs as much as its longest sentence.
-    """
+    """Return the numbers of sentences by batch: long ones alone, others with those of like length."""
     order = sorted(range(len(sentences)), key=lambda number: sum(len(token.text) for token in sentences[number]))
-    long = [number for number in order if is_long(sentences[number])]
     rest = [number for number in order if not is_long(sentences[number])]
-    return [*(rest[first : first + _BATCH] for first in range(0, len(rest), _BATCH)), *([number] for number in long)]
+    alone = [[number] for number in order if is_long(sentences[number])]
+    return [*(rest[first : first + _BATCH] for first in range(0, len(rest), _BATCH)), *alone]
 
 
 def is_long(sentence: Sentence) -> bool:
-    """Return True for a sentence whose length the others of its batch must not have, as it costs memory."""
+    """Return True for a sentence that is embedded alone: a batch takes the memory of its longest one for each."""
     return sentence[-1].end_position > LONG
-
-
-# --- the fingerprint ---
 
 
 def _fingerprint(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence]) -> str:

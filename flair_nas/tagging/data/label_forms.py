@@ -30,12 +30,7 @@ _BRACKETS = re.compile(r"\([^()*]+\*?.*|\*\)+")  # (PER* and *), as in CoNLL-201
 def read_labels(path: Path, lines: Mapping[str, int]) -> Mapping[str, str] | None:
     """Return the BIOES tag of each label, or None if labels are of single words; log a form other than BIO.
 
-    Args:
-        path: the file.
-        lines: the number of its first line with each label.
-
-    Raises:
-        FlairNasError: a label is faulty.
+    `lines` has the number of the first line of the file with each label, for errors.
     """
     labels = lines.keys()
     for label in sorted(labels):

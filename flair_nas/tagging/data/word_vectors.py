@@ -29,9 +29,6 @@ def read_word_vectors(file: str) -> WordEmbeddings:
     Args:
         file: gensim's own format (a pickle, which Flair reads), word2vec's binary format (``.bin``), or text with a
             word and its numbers in each row. The first line of a text may hold the numbers of rows and columns.
-
-    Raises:
-        FlairNasError: the file is a model of fastText, or a row of a text is faulty; the message names the line.
     """
     path = Path(file)
     with open(path, "rb") as stream:
@@ -55,11 +52,7 @@ def read_word_vectors(file: str) -> WordEmbeddings:
 
 
 def read_fasttext(file: str) -> FastTextEmbeddings:
-    """Load a fastText model, which has vectors of unknown words, too.
-
-    Raises:
-        FlairNasError: the file has vectors of known words alone; Flair would fail at the first other one.
-    """
+    """Load a fastText model, which has vectors of unknown words, too."""
     from gensim.models.fasttext import FastTextKeyedVectors
 
     embeddings = FastTextEmbeddings(file)

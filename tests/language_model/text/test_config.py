@@ -62,6 +62,9 @@ def test_a_search_and_a_language_model_read_the_same_text(tmp_path: Path, monkey
     assert found == {load_text(given.pop("text"), **given).fingerprint}
     other = load_text({"train": tmp_path / "text.txt"}, TextSettings(**given))
     assert {other.fingerprint} == found
+    given["lowercase"] = False
+    both = load_text({"train": tmp_path / "text.txt"}, TextSettings(**given), lowercase=True)
+    assert {both.fingerprint} == found
     for text in (None, ""):
         with pytest.raises(FlairNasError, match="no text: give a folder with train and valid text with --text DIR"):
             load_text(text)
