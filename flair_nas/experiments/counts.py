@@ -35,7 +35,7 @@ def pack_counts(counts: Counts) -> str:
     """Return counts as a short text, for a ledger."""
     stream = io.BytesIO()
     np.save(stream, counts, allow_pickle=False)
-    return base64.b64encode(zlib.compress(stream.getvalue(), 9)).decode()
+    return base64.b64encode(zlib.compress(stream.getvalue())).decode()
 
 
 def unpack_counts(text: str) -> Counts:
