@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; sums depend on the number of threads
 CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache"
@@ -19,6 +20,8 @@ os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(CACHE / "inductor" / os.environ.get(
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # tests in the background of a shell; processes inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+settings.register_profile("suite", deadline=None)  # other work on the machine makes no test fail
+settings.load_profile("suite")
 
 LONG = ("test_readme.py", "test_examples.py", "test_pretend_device.py")
 """Files that take minutes; they come first, so that no process is at work long after the others."""

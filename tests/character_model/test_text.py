@@ -64,7 +64,7 @@ def read(splits: Splits, number: int, epoch: int, forward: bool = True) -> str:
 LINE = st.text("abA B", min_size=0, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(LINE, min_size=3, max_size=30).filter(lambda lines: any(lines)), st.integers(0, 3))
 def test_an_epoch_has_every_line_once(lines: list[str], epoch: int) -> None:
     corpus = corpus_of(lines)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 
-relaxed = settings(deadline=None, max_examples=60)
+relaxed = settings(max_examples=60)
 
 # The published genotypes, typed out from the papers' code: (operation, tail) per node 1, 2, ...
 PUBLISHED = {

@@ -92,7 +92,7 @@ def check_places(every: list[ElementTree.Element], edges: list[ElementTree.Eleme
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(RANDOM | st.sampled_from(DRAWN))
 def test_a_picture_is_of_its_genotype_and_nothing_overlaps(genotype: Genotype) -> None:
     check(genotype)

@@ -37,7 +37,7 @@ def view(rows: int, columns: int, layout: str) -> Tensor:
     return torch.randn(rows, columns + 3 * (layout == "part"))[:, :columns]
 
 
-@settings(deadline=None, derandomize=True, database=None)
+@settings(derandomize=True, database=None)
 @given(SIZES, SIZES, SIZES, *[st.sampled_from(["whole", "transposed", "part"])] * 2)
 def test_products_and_first_and_second_derivatives_agree_with_float64(
     rows: int, inner: int, columns: int, layout: str, other: str

@@ -163,7 +163,7 @@ def test_bundled_genotypes_equal_the_reference(name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@settings(max_examples=50, derandomize=True, database=None)
 @given(
     genotype=genotypes(),
     num_layers=st.integers(1, 2),
@@ -683,7 +683,7 @@ def test_a_start_of_weights_that_no_weights_can_have_is_refused(init_range: floa
 
 
 @pytest.mark.slow
-@settings(max_examples=2, deadline=None, derandomize=True, database=None)
+@settings(max_examples=2, derandomize=True, database=None)
 @given(genotype=genotypes(version=2), spread=st.sampled_from([0.3, 2.0, 20.0]), seed=st.integers(0, 99))
 def test_a_cell_of_bounded_operations_stays_bounded_whatever_its_gates(
     genotype: Genotype, spread: float, seed: int

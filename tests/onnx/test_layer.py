@@ -86,7 +86,7 @@ def test_bundled_genotypes(name: str, lengths: list[int], tmp_path: Path) -> Non
     assert differences(layer, tmp_path / "layer.onnx", lengths) < 1e-12
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(genotypes(), st.booleans())
 def test_any_genotype(tmp_path: Path, genotype: Genotype, bidirectional: bool) -> None:
     """Several edges, combine, the plain form, elementwise recurrences, gates of every history, form and carry."""

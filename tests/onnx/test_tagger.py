@@ -158,7 +158,7 @@ def both_directions() -> tuple[SequenceTagger, Tagger]:
         return tagger, Tagger(folder, threads=1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(line=st.text(st.sampled_from("aB .,'’-1€\u200b\xa0İ") | st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_any_line(line: str) -> None:
     tagger, exported = both_directions()

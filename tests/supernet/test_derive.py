@@ -56,7 +56,7 @@ def grids(rows: int) -> st.SearchStrategy[list[list[float]]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, derandomize=True, database=None)
 @given(
     data=st.data(), nodes=st.integers(1, 5), avoid_first=st.booleans(), dtype=st.sampled_from(["float32", "float64"])
 )
@@ -72,7 +72,7 @@ def test_deriving_equals_brute_force(data: st.DataObject, nodes: int, avoid_firs
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, derandomize=True, database=None)
 @given(data=st.data(), history=st.integers(1, 4), n=st.integers(1, 3), relaxation=st.sampled_from(["darts", "i-darts"]))
 def test_deriving_gates_equals_brute_force(data: st.DataObject, history: int, n: int, relaxation: str) -> None:
     entry, edges = data.draw(grids(history)), data.draw(grids(history * (history - 1) // 2))

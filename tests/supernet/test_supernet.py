@@ -162,7 +162,7 @@ def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, carry: str,
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@settings(max_examples=25, derandomize=True, database=None)
 @given(
     nodes=st.integers(1, 4),
     history=st.integers(0, 4),

@@ -99,7 +99,7 @@ def entities(draw: st.DrawFn, length: int = 8) -> list[Entity]:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(entities(), entities()), min_size=1, max_size=4).filter(lambda s: any(g for g, _ in s)))
-@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_both_counts_are_those_of_sets_of_entities(
     tagger: SequenceTagger, corpus: list[tuple[list[Entity], list[Entity]]]
 ) -> None:

@@ -77,7 +77,7 @@ def test_tokens_of_plain_text_are_those_of_flair(line: str) -> None:
     assert ours == flairs
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(LINES, max_size=4), st.booleans(), st.booleans())
 @example([ODD_LINE], False, True)
 def test_places_text_and_brackets_are_of_the_line(lines: list[str], tokenized: bool, spans: bool) -> None:
@@ -93,7 +93,7 @@ def test_places_text_and_brackets_are_of_the_line(lines: list[str], tokenized: b
         assert found["tokens"] == [token.text for token in sentence or ()]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(LINES, min_size=1, max_size=4), st.booleans(), st.booleans())
 @example(["New York is # 3 big", "Hugo\tBrandt lives", "# Hugo", "#"], True, True)
 @example([ODD_LINE, "\ufeffHugo Brandt", "a\u2028b\x85c\x1cd\re", "- O", "\x0c \x1c a"], True, True)

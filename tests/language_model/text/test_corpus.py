@@ -116,7 +116,7 @@ WORDS = st.sampled_from(["a", "b", "c", "dd", "é", "Σ", "<unk>", "<eos>", "\n"
 TEXTS = st.lists(WORDS, max_size=60).map(" ".join)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tricky=TRICKY, ending=st.sampled_from(["", "\n", "\r", " "]), mark=st.booleans(), size=st.integers(1, 9))
 def test_ids_give_the_words_back_wherever_the_reading_is_cut(tricky: str, ending: str, mark: bool, size: int) -> None:
     with tempfile.TemporaryDirectory() as name, mock.patch.object(sources, "_PIECE", size):
@@ -126,7 +126,7 @@ def test_ids_give_the_words_back_wherever_the_reading_is_cut(tricky: str, ending
         assert words_of(corpus, "train") == plainly_read(folder / "train.txt")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     train=TEXTS,
     valid=TEXTS,
@@ -282,7 +282,7 @@ def test_a_missing_valid_part_is_refused_unless_a_share_is_given(tmp_path: Path)
         assert sum(corpus.vocabulary.counts) == 54 and corpus.vocabulary.index("w18") == corpus.vocabulary.index("?")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(text=TEXTS, share=st.floats(0.01, 0.99), size=st.integers(1, 9))
 def test_the_share_is_of_the_last_lines(text: str, share: float, size: int) -> None:
     with tempfile.TemporaryDirectory() as name, mock.patch.object(sources, "_PIECE", size):

@@ -81,7 +81,7 @@ LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=5).map(
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(LENGTHS, st.integers(1, 6), st.integers(0, 99), st.sampled_from([0.01, 1.0, 30.0]))
 def test_value_and_gradients_are_those_of_flair(lengths: list[int], tags: int, seed: int, scale: float) -> None:
     found, expected = (differentiated(forward, lengths, tags, seed, scale) for forward in BOTH)
