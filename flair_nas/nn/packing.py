@@ -33,9 +33,8 @@ class Packing:
     @cached_property
     def time(self) -> Tensor:
         """The step of each row, [S]."""
-        return torch.arange(len(self.sizes), device=self._device).repeat_interleave(
-            self._sizes, output_size=sum(self.sizes)
-        )
+        steps = torch.arange(len(self.sizes), device=self._device)
+        return steps.repeat_interleave(self._sizes, output_size=sum(self.sizes))
 
     @cached_property
     def column(self) -> Tensor:
