@@ -146,8 +146,7 @@ class RecurrentLayer(nn.Module):
         if data.device != weight.device:
             raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
         # under autocast, products cast any floating dtype
-        casts = data.is_floating_point() and product_dtype(weight) != weight.dtype
-        if data.dtype != weight.dtype and not casts:
+        if data.dtype != weight.dtype and not (data.is_floating_point() and product_dtype(weight) != weight.dtype):
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
     def _final(self, state: RecurrentState, restore: Tensor | None) -> State:
