@@ -21,7 +21,7 @@ class Packing:
 
     @cached_property
     def _sizes(self) -> Tensor:
-        if self.sizes[-1] == self.batch:  # nothing to copy, so that a CUDA graph can hold a dense batch
+        if self.sizes[-1] == self.batch:  # copies nothing, as the CUDA graph of a dense batch must
             return torch.full((len(self.sizes),), self.batch, device=self._device)
         return torch.tensor(self.sizes, device="cpu").to(self._device, non_blocking=True)
 
