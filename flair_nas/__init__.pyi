@@ -15,7 +15,7 @@ from flair_nas.language_model.saved import load_language_model as load_language_
 from flair_nas.language_model.training import train_language_model as train_language_model
 from flair_nas.library.named import bundled_names as bundled_names
 from flair_nas.library.named import load_genotype as load_genotype
-from flair_nas.nn.parallel_rnn import ParallelRNN as ParallelRNN
+from flair_nas.nn.recurrent_layer import ParallelRNN as ParallelRNN
 from flair_nas.nn.searched_rnn import SearchedRNN as SearchedRNN
 from flair_nas.nn.state import RecurrentState as RecurrentState
 from flair_nas.search.config import SearchConfig as SearchConfig

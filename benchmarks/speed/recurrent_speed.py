@@ -50,7 +50,7 @@ from flair_nas import Genotype, ParallelRNN, SearchedRNN, load_genotype
 from flair_nas.cli.version import describe
 from flair_nas.genotype import CARRIES
 from flair_nas.library.layer_spec import parse_layer_spec
-from flair_nas.nn.parallel_rnn import KINDS
+from flair_nas.nn.recurrent_layer import KINDS
 
 MODES = ("training", "inference")
 SIZES = ("32x35x256", "32x35x512", "64x35x850", "1x20x256", "32xwnutx256")

@@ -25,7 +25,7 @@ from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.nn.init import papers_range
 from flair_nas.nn.layers import TEXT_LAYERS
-from flair_nas.nn.parallel_rnn import ParallelRNN
+from flair_nas.nn.recurrent_layer import ParallelRNN
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runs.memory import check_fits

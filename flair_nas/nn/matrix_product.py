@@ -19,18 +19,13 @@ from flair_nas.nn.processor import read_processor
 
 LEAST = 2**25
 """Multiplications of a product that takes long enough: oneDNN prepares each new shape for up to a millisecond."""
-ZEN_5 = 26  # the number of its family; older ones were not measured
-
-
-def _mkl_is_slow() -> bool:
-    """Return True on AMD's processors since Zen 5, if PyTorch has oneDNN's product there."""
-    processor = read_processor()
-    newer = processor.get("vendor_id") == "AuthenticAMD" and int(processor.get("cpu family", 0)) >= ZEN_5
-    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return newer and wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-MKL_IS_SLOW = _mkl_is_slow()
+_PROCESSOR = read_processor()
+MKL_IS_SLOW = (
+    _PROCESSOR.get("vendor_id") == "AuthenticAMD"
+    and int(_PROCESSOR.get("cpu family", 0)) >= 26  # Zen 5; older ones were not measured
+    and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+)
 # A program kept for each shape would take half a gigabyte, as batches of sentences differ in size. oneDNN reads these
 # variables at its first product.
 if MKL_IS_SLOW:

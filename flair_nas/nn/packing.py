@@ -21,7 +21,7 @@ class Packing:
 
     @cached_property
     def _sizes(self) -> Tensor:
-        if self.sizes[-1] == self.batch:  # nothing to copy, so that a CUDA graph can hold a dense batch
+        if self.sizes[-1] == self.batch:  # copies nothing, as the CUDA graph of a dense batch must
             return torch.full((len(self.sizes),), self.batch, device=self._device)
         return torch.tensor(self.sizes, device="cpu").to(self._device, non_blocking=True)
 
@@ -33,9 +33,8 @@ class Packing:
     @cached_property
     def time(self) -> Tensor:
         """The step of each row, [S]."""
-        return torch.arange(len(self.sizes), device=self._device).repeat_interleave(
-            self._sizes, output_size=sum(self.sizes)
-        )
+        steps = torch.arange(len(self.sizes), device=self._device)
+        return steps.repeat_interleave(self._sizes, output_size=sum(self.sizes))
 
     @cached_property
     def column(self) -> Tensor:

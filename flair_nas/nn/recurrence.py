@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
@@ -28,25 +26,18 @@ Inputs = tuple[Tensor, Packing, Tensor, Tensor, Tensor | None, Tensor | None]
 a state gate past inputs, latest first, then the data, [m * B + S, D]; the variational mask of the states, [B, H]."""
 
 
-class Layer(Protocol):
-    """A layer with variational dropout of its input and its states."""
-
-    training: bool
-    input_size: int
-    input_dropout: float
-    recurrent_dropout: float
-
-
-def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start: Start) -> tuple[Tensor, Start]:
+def run_cell(
+    cell: CellBase, dropouts: tuple[float, float], data: Tensor, packing: Packing, start: Start
+) -> tuple[Tensor, Start]:
     """Run one layer in one direction over packed data, [S, D]; return packed output, [S, H], and the final state.
 
-    `layer` has the mode and the dropouts. The state of an elementwise recurrence is s_0.
+    `dropouts` are variational, of the input and of the states. The state of an elementwise recurrence is s_0.
     """
     hidden, inputs, states = start
     data = data.to(cell.weight_input.dtype)  # under autocast the input may come from a product of lower precision
     batch = packing.batch
-    input_mask = draw_mask(layer.training and layer.input_dropout, data, batch, data.shape[-1])  # [B, D]
-    mask = draw_mask(layer.training and layer.recurrent_dropout, hidden, batch, hidden.shape[-1])  # [B, H]
+    input_mask = draw_mask(dropouts[0], data, batch, data.shape[-1])  # [B, D]
+    mask = draw_mask(dropouts[1], hidden, batch, hidden.shape[-1])  # [B, H]
     past = None
     if cell.state_gate is not None:
         past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]

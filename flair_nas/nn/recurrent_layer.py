@@ -1,4 +1,4 @@
-"""A recurrent layer: cells in several layers and both directions, over padded tensors and packed batches."""
+"""Recurrent layers: cells in several layers and both directions, over padded tensors and packed batches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import json
 import warnings
 from collections.abc import Callable, Iterator
+from pkgutil import resolve_name
 from typing import Any, cast
 
 import torch
@@ -16,10 +17,14 @@ from torch.nn.utils.rnn import PackedSequence
 from flair_nas.errors import brief
 from flair_nas.nn.cell import CellBase
 from flair_nas.nn.init import check_arguments
+from flair_nas.nn.layers import LAYER_TYPES
 from flair_nas.nn.matrix_product import product_dtype
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import Start, run_cell
-from flair_nas.nn.state import RecurrentState, initial_state, refuse_to_split
+from flair_nas.nn.state import RecurrentState, State, initial_state, refuse_to_split
+
+KINDS = tuple(name.lower() for name, row in LAYER_TYPES.items() if row.cell)
+"""Layers whose cells are of flair-nas."""
 
 
 class RecurrentLayer(nn.Module):
@@ -90,9 +95,7 @@ class RecurrentLayer(nn.Module):
         """Return the arguments, for printing."""
         return ", ".join(f"{name}={value}" for name, value in self.config().items() if name not in ("genotype", "kind"))
 
-    def forward(
-        self, input: Tensor | PackedSequence, hx: Tensor | RecurrentState | None = None
-    ) -> tuple[Tensor | PackedSequence, Tensor | RecurrentState]:
+    def forward(self, input: Tensor | PackedSequence, hx: State | None = None) -> tuple[Tensor | PackedSequence, State]:
         """Run the layer over whole sequences.
 
         Args:
@@ -132,8 +135,6 @@ class RecurrentLayer(nn.Module):
             return output.squeeze(1), final
         return output.transpose(0, 1) if self.batch_first else output, final
 
-    # --- checks and states ---
-
     def _cells(self) -> list[CellBase]:
         return cast("list[CellBase]", list(self.cells))
 
@@ -145,20 +146,18 @@ class RecurrentLayer(nn.Module):
         if data.device != weight.device:
             raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
         # under autocast, products cast any floating dtype
-        casts = data.is_floating_point() and product_dtype(weight) != weight.dtype
-        if data.dtype != weight.dtype and not casts:
+        if data.dtype != weight.dtype and not (data.is_floating_point() and product_dtype(weight) != weight.dtype):
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
-    def _final(self, state: RecurrentState, restore: Tensor | None) -> Tensor | RecurrentState:
+    def _final(self, state: RecurrentState, restore: Tensor | None) -> State:
         state = _permuted(state, restore)
         return state if self._cells()[0].has_gates else refuse_to_split(state.hidden)
-
-    # --- the recurrence ---
 
     def _run(self, data: Tensor, sizes: list[int], state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Run all layers over packed data, [S, D]; return the output, [S, num_directions * H], and the final state."""
         packing = Packing(sizes, data.device)
         backward = packing.reversed_rows() if self.bidirectional else None
+        dropouts = (self.input_dropout, self.recurrent_dropout) if self.training else (0.0, 0.0)
         ends: list[Start] = []
         for layer in range(self.num_layers):
             outputs = []
@@ -167,7 +166,7 @@ class RecurrentLayer(nn.Module):
                 cell = self._cells()[index]
                 ordered = data[backward] if direction else data
                 start = (state.hidden[index], state.inputs[index], state.states[index])
-                output, end = run_cell(cell, self, ordered, packing, start)
+                output, end = run_cell(cell, dropouts, ordered, packing, start)
                 outputs.append(output[backward] if direction else output)  # reversing twice restores the order
                 ends.append(end)
             data = torch.cat(outputs, dim=1) if self.bidirectional else outputs[0]
@@ -175,6 +174,43 @@ class RecurrentLayer(nn.Module):
                 data = nn.functional.dropout(data, self.dropout, self.training)
         hidden, inputs, states = zip(*ends)
         return data, RecurrentState(torch.stack(hidden), inputs, states)
+
+
+class ParallelRNN(RecurrentLayer):
+    """A layer of a published recurrence without a sequential matrix product, used as `torch.nn.GRU` is.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        kind: one of `KINDS`.
+
+    Other arguments are those of `SearchedRNN`, without `init_range`.
+
+    Raises:
+        ValueError: an unknown kind, or a number out of range.
+
+    Example:
+        >>> import torch
+        >>> from flair_nas import ParallelRNN
+        >>> output, state = ParallelRNN(100, 256, "sru")(torch.randn(20, 8, 100))
+        >>> output.shape, state.shape
+        (torch.Size([20, 8, 256]), torch.Size([1, 8, 256]))
+    """
+
+    __module__ = "flair_nas"
+
+    def __init__(self, input_size: int, hidden_size: int, kind: str, *args: Any, **options: Any) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"kind must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}")
+        cell: Any = resolve_name(LAYER_TYPES[kind.upper()].cell)
+        super().__init__(input_size, hidden_size, lambda size: cell(size, hidden_size), *args, **options)
+        if not cell.masks_states and self.recurrent_dropout:
+            warnings.warn(f"no state of {kind} enters a product, so recurrent_dropout does nothing", stacklevel=2)
+        self.kind = kind
+
+    def config(self) -> dict[str, Any]:
+        """Return everything but the weights, as JSON data."""
+        return {**super().config(), "kind": self.kind}
 
 
 @contextlib.contextmanager
@@ -202,7 +238,7 @@ def _permuted(state: RecurrentState, order: Tensor | None) -> RecurrentState:
     return state if order is None else state.map(lambda tensor: tensor[:, order])
 
 
-def _with_batch(state: Tensor | RecurrentState | None) -> Tensor | RecurrentState | None:
+def _with_batch(state: State | None) -> State | None:
     if isinstance(state, Tensor) and state.dim() == 2:
         return state.unsqueeze(1)
     if isinstance(state, RecurrentState) and state.hidden.dim() == 2:

@@ -48,6 +48,9 @@ class RecurrentState(NamedTuple):
 
 RecurrentState.__module__ = "flair_nas"  # a named tuple cannot have it in its body
 
+State = Tensor | RecurrentState
+"""State of a layer: its last states, [num_layers * num_directions, B, H], or with gates a `RecurrentState`."""
+
 
 class StateOfTwo(Tensor):
     """State of two layers or directions, [2, B, H]: a tensor that cannot be split as the (h, c) of an LSTM.

@@ -1,9 +1,8 @@
 """Supernets: all edges and operations at once, mixed by architecture weights, and reading genotypes off them."""
 
 from flair_nas.supernet.bidirectional import BothDirections
-from flair_nas.supernet.cell import CellSupernet
+from flair_nas.supernet.cell import CellSupernet, InterCellSupernet
 from flair_nas.supernet.derive import derive
-from flair_nas.supernet.inter_cell import InterCellSupernet
 from flair_nas.supernet.shared import OneTask, SharedSupernet
 
 Supernet = OneTask | SharedSupernet

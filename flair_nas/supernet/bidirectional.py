@@ -11,10 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from flair_nas.genotype import Genotype
-from flair_nas.supernet.cell import CellSupernet
-from flair_nas.supernet.inter_cell import InterCellSupernet
-
-OneDirection = CellSupernet | InterCellSupernet
+from flair_nas.supernet.cell import CellSupernet, OneDirection
 
 
 class BothDirections(nn.Module):
@@ -75,17 +72,12 @@ class BothDirections(nn.Module):
     def genotype(
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
-        """Derive the genotype of both directions; see `CellSupernet.genotype` for the arguments."""
-        ahead, back = (sum(direction.architecture().values(), []) for direction in (self.ahead, self.back))
-        kept = [weight.detach().clone() for weight in ahead]
+        """Derive the genotype of both directions; `derive` describes the arguments."""
+        mean = copy.deepcopy(self.ahead)
         with torch.no_grad():
-            try:
-                for weight, other in zip(ahead, back):
-                    weight.copy_((weight + other) / 2)
-                return self.ahead.genotype(edges_per_node, avoid_first, most_identity)
-            finally:
-                for weight, before in zip(ahead, kept):
-                    weight.copy_(before)
+            for weight, other in zip(*(sum(part.architecture().values(), []) for part in (mean, self.back))):
+                weight.copy_((weight + other) / 2)
+        return mean.genotype(edges_per_node, avoid_first, most_identity)
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """Return the architecture weights, each once: ``intra`` of the cells, ``inter`` of the gates."""

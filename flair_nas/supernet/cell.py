@@ -1,10 +1,12 @@
-"""Relaxed cell: all edges and operations, mixed (DARTS; I-DARTS eq. 4; ESS with gates)."""
+"""Supernets of one direction: a relaxed cell, and relaxed gates around a fixed cell."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import torch
@@ -26,8 +28,8 @@ from flair_nas.nn.kernels.engine import CellProgram, Normalisation
 from flair_nas.nn.kernels.plan import relaxed_cell_plan
 from flair_nas.nn.matrix_product import masked, product
 from flair_nas.nn.packing import Packing
-from flair_nas.nn.recurrence import Layer, run_cell
-from flair_nas.nn.state import RecurrentState, initial_state
+from flair_nas.nn.recurrence import run_cell
+from flair_nas.nn.state import RecurrentState, State, initial_state
 from flair_nas.supernet.derive import derive, margins
 from flair_nas.supernet.gates import gates_deviation, relax_gates, relaxed_gates
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax
@@ -111,9 +113,7 @@ class CellSupernet(CellBase):
         self._use_batch = False
         self.reset_parameters()
 
-    def forward(
-        self, input: Tensor, hx: Tensor | RecurrentState | None = None
-    ) -> tuple[Tensor, Tensor | RecurrentState]:
+    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
         """Run the supernet over whole sequences.
 
         Args:
@@ -171,13 +171,7 @@ class CellSupernet(CellBase):
     def genotype(
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
-        """Derive the genotype from the present architecture weights.
-
-        Args:
-            edges_per_node: n.
-            avoid_first: nodes other than the first do not read s_0.
-            most_identity: largest number of nodes with an identity edge; None for no limit.
-        """
+        """Derive the genotype from the present architecture weights; `derive` describes the arguments."""
         nodes = derive(self.arch, self.relaxation, edges_per_node, avoid_first, most_identity)
         options: dict[str, Any] = {"recurrence": self.recurrence}
         if (fixed := self.fixed_gates) is not None:
@@ -210,8 +204,6 @@ class CellSupernet(CellBase):
         gates = [margin for gate in relaxed_gates(self).values() for margin in gate.margins(edges_per_node)]
         return {"intra": margins(self.arch, self.relaxation, edges_per_node, avoid_first), "inter": gates}
 
-    # --- interface of cells ---
-
     def form(self) -> tuple[bool, str]:
         """Return the options `highway` and `carry`."""
         return True, self.carry
@@ -223,10 +215,11 @@ class CellSupernet(CellBase):
         every s_i pass one shared batch normalisation without affine parameters, over the batch. h_t is the mean of
         s_1..s_N.
         """
-        mixing, states = iter(self.mixing_weights()), [self._normalise(state)]
+        normalise = self._normalisation() or (lambda state: state)
+        mixing, states = iter(self.mixing_weights()), [normalise(state)]
         for weight in self.weight_nodes:
             terms = [edge(next(mixing), product(masked(state, mask), weight), state) for state in states]  # [B, H] each
-            states.append(self._normalise(reduce(torch.add, terms)))
+            states.append(normalise(reduce(torch.add, terms)))
         return reduce(torch.add, states[1:]) / self.nodes
 
     def program(self) -> CellProgram:
@@ -245,19 +238,100 @@ class CellSupernet(CellBase):
             return Normalisation(True, None, 0.0, norm.eps)
         return Normalisation(self.training, (norm.running_mean, norm.running_var), 0.1, norm.eps)
 
-    def _normalise(self, state: Tensor) -> Tensor:
-        normalisation = self._normalisation()
-        return state if normalisation is None else normalisation(state)
-
     def extra_repr(self) -> str:
         """Return sizes and relaxation, for printing."""
         sizes = f"{self.input_size}, {self.hidden_size}, nodes={self.nodes}"
         return f"{sizes}, relaxation={self.relaxation}, recurrence={self.recurrence}"
 
 
-def run_supernet(
-    cell: CellBase, layer: Layer, input: Tensor, hx: Tensor | RecurrentState | None
-) -> tuple[Tensor, Tensor | RecurrentState]:
+class InterCellSupernet(nn.Module):
+    """Recurrent layer with a genotype's cell and relaxed gates in place of its own; its states are not normalised.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        cell: the genotype.
+        history: history length m of both gates, at least 1.
+        relaxation: grouping of the edges between the nodes of a gate, ``darts`` or ``i-darts``.
+        init_range: initialisation bound of the weights, that of a layer if None.
+
+    Other arguments are those of `CellSupernet`.
+
+    Attributes:
+        sampler: makes mixing weights of architecture weights in training.
+        cell: a `SearchedCell` with relaxed gates.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        cell: Genotype,
+        history: int,
+        relaxation: str = "darts",
+        *,
+        gate: str = DEFAULT_GATE,
+        carry: str = DEFAULT_CARRY,
+        gate_links: bool = True,
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        init_range: float | None = None,
+    ) -> None:
+        super().__init__()
+        if cell.recurrence == "elementwise":
+            raise ValueError(f"the cell {cell} has recurrence=elementwise, which goes with no gates")
+        bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, carry=carry, origin={})
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
+        self.cell = SearchedCell(input_size, hidden_size, bare, init_range)
+        self.sampler = Sampler()
+        relax_gates(self.cell, history, gate, relaxation, self.sampler, gate_links)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew from the global generator."""
+        self.cell.reset_parameters()
+
+    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
+        """Run the supernet over whole sequences; see `CellSupernet.forward` for arguments and returns."""
+        self.sampler.begin(self.training)
+        return run_supernet(self.cell, self, input, hx)
+
+    def genotype(
+        self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
+    ) -> Genotype:
+        """Derive the genotype: the fixed cell, which the last two arguments do not change, with the derived gates."""
+        gates: dict[str, Any] = {name: gate.derive(edges_per_node) for name, gate in relaxed_gates(self.cell).items()}
+        return dataclasses.replace(self.cell.genotype, **gates)
+
+    def batch_statistics(self) -> contextlib.AbstractContextManager[None]:
+        """Do nothing: no state is normalised."""
+        return contextlib.nullcontext()
+
+    def architecture(self) -> dict[str, list[nn.Parameter]]:
+        """Return the architecture weights: ``inter`` of the gates; ``intra`` is empty."""
+        gates = relaxed_gates(self.cell).values()
+        return {"intra": [], "inter": [arch for gate in gates for arch in gate.architecture()]}
+
+    def mixing_tables(self) -> dict[str, Tensor]:
+        """Return the mixing weights without noise of both gates; see `CellSupernet.mixing_tables`."""
+        tables = (gate.mixing_tables(name).items() for name, gate in relaxed_gates(self.cell).items())
+        return dict(chain.from_iterable(tables))
+
+    def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
+        """Compute how clear each choice of the gates is, from 0 to 1, as ``inter``."""
+        gates = relaxed_gates(self.cell).values()
+        return {"inter": [margin for gate in gates for margin in gate.margins(edges_per_node)]}
+
+    def mean_absolute_deviations(self) -> dict[str, float]:
+        """Compute MAD of the mixing weights of the gates, as ``inter``."""
+        return {"inter": gates_deviation(relaxed_gates(self.cell).values())}
+
+
+OneDirection = CellSupernet | InterCellSupernet
+
+
+def run_supernet(cell: CellBase, layer: OneDirection, input: Tensor, hx: State | None) -> tuple[Tensor, State]:
     """Run a cell over sequences of one length in the mode and with the dropouts of a layer; see its `forward`."""
     if input.dim() != 3 or input.shape[-1] != layer.input_size or 0 in input.shape:
         raise ValueError(
@@ -268,6 +342,7 @@ def run_supernet(
     packing = Packing([batch] * steps, input.device)
     state = initial_state([cell], hx, batch)
     start = (state.hidden[0], state.inputs[0], state.states[0])
-    output, (hidden, inputs, states) = run_cell(cell, layer, input.reshape(steps * batch, -1), packing, start)
+    dropouts = (layer.input_dropout, layer.recurrent_dropout) if layer.training else (0.0, 0.0)
+    output, (hidden, inputs, states) = run_cell(cell, dropouts, input.reshape(steps * batch, -1), packing, start)
     final = RecurrentState(hidden[None], (inputs,), (states,)) if cell.has_gates else hidden[None]  # [1, B, H]
     return output.view(steps, batch, -1), final

@@ -17,11 +17,7 @@ _DROP, _IDENTITY = OPERATIONS.index("drop"), OPERATIONS.index("identity")
 
 
 def derive(
-    arch: Tensor,
-    relaxation: str,
-    edges_per_node: int = 1,
-    avoid_first: bool = False,
-    most_identity: int | None = None,
+    arch: Tensor, relaxation: str, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
 ) -> tuple[tuple[Edge, ...], ...]:
     """Derive the kept edges of each node of a cell.
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from torch import nn
 
 from flair_nas.genotype import Genotype
-from flair_nas.supernet.bidirectional import BothDirections, OneDirection
-from flair_nas.supernet.cell import CellSupernet
+from flair_nas.supernet.bidirectional import BothDirections
+from flair_nas.supernet.cell import CellSupernet, InterCellSupernet, OneDirection
 from flair_nas.supernet.gates import GateSupernet
-from flair_nas.supernet.inter_cell import InterCellSupernet
 
 OneTask = OneDirection | BothDirections
 

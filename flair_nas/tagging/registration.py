@@ -23,8 +23,7 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_OPTIONS, carries_gated_by_default, parse_layer_spec
 from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES
-from flair_nas.nn.parallel_rnn import KINDS, ParallelRNN
-from flair_nas.nn.recurrent_layer import RecurrentLayer
+from flair_nas.nn.recurrent_layer import KINDS, ParallelRNN, RecurrentLayer
 from flair_nas.nn.searched_rnn import SearchedRNN
 
 if TYPE_CHECKING:

@@ -65,11 +65,7 @@ def chosen(device: torch.device) -> str:
 
 
 def setting() -> str:
-    """Return the value of `FLAIR_NAS_KERNELS`, by default ``auto``.
-
-    Raises:
-        FlairNasError: the value is not known.
-    """
+    """Return the value of `FLAIR_NAS_KERNELS`, by default ``auto``; raise FlairNasError if it is unknown."""
     value = os.environ.get(VARIABLE) or "auto"
     if value not in SETTINGS:
         known = ", ".join(SETTINGS)

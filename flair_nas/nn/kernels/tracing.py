@@ -54,8 +54,7 @@ def is_transformed() -> bool:
 def first_order_only(backward: Callable[..., Result]) -> Callable[..., Result]:
     """Make the `backward` of an autograd function refuse `create_graph=True`, because it has no derivative.
 
-    PyTorch's `once_differentiable` refuses only if the incoming gradient requires a gradient; second derivatives
-    through saved tensors would be missing silently.
+    PyTorch's `once_differentiable` would silently leave out second derivatives through saved tensors.
     """
 
     @functools.wraps(backward)

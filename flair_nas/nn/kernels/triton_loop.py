@@ -16,7 +16,7 @@ from flair_nas.nn.kernels.elementwise import FUNCTIONS
 from flair_nas.nn.kernels.tracing import first_order_only
 from flair_nas.nn.packing import Packing
 
-FEATURES = 64  # of a program: few, so that there are many programs
+FEATURES = 64  # of a program; few make many programs
 
 
 def run_triton_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, packing: Packing) -> Tensor:

@@ -38,8 +38,6 @@ _OPENMP = ("-Xpreprocessor", "-fopenmp")
 _NATIVE = "-march=native"
 _ATTEMPTS = ((_NATIVE, *_OPENMP), (_NATIVE,), _OPENMP, ())  # the first flags that compile and load are used
 
-_COMPILERS = ("c++", "g++", "clang++")
-_VERSION_SECONDS = 60.0
 _COMPILE_SECONDS = 300.0  # usually ten are enough
 
 
@@ -116,9 +114,6 @@ def _processor() -> list[str]:
     return features or [platform.machine(), platform.processor()]
 
 
-# --- the cache ---
-
-
 def _folder() -> Path:
     """Return the folder of compiled libraries."""
     chosen = os.environ.get(_VARIABLE)
@@ -183,13 +178,10 @@ def _compile(path: Path, sources: Path, command: list[str]) -> None:
 def _find_compiler() -> tuple[list[str], str]:
     """Return the command of the compiler and its version."""
     chosen = os.environ.get("CXX", "").split()
-    for command in [chosen] if chosen else [[name] for name in _COMPILERS]:
-        path = shutil.which(command[0])
-        if path is None:
-            continue
-        command = [path, *command[1:]]
+    for command in [chosen] if chosen else [["c++"], ["g++"], ["clang++"]]:
+        command = [shutil.which(command[0]) or command[0], *command[1:]]
         with contextlib.suppress(OSError, FlairNasError):
-            return command, _run([*command, "--version"], _VERSION_SECONDS)
+            return command, _run([*command, "--version"], 60.0)
     if chosen:
         raise FlairNasError(f"the compiler of the environment variable CXX, {' '.join(chosen)}, cannot be run; fix it")
     raise FlairNasError("no C++ compiler found (g++ or clang++); install one")

@@ -58,7 +58,7 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors.values()):
         output: Tensor = _NativeRecurrence.apply(recurrence, tuple(tensors), *tensors.values())
         return output
-    _MEMORY.clear()
+    _MEMORY.give_back([])
     return _forward(recurrence, tensors, keep=False)[0]["output"][:, : recurrence.hidden_size].contiguous()
 
 
@@ -85,9 +85,6 @@ class _NativeRecurrence(torch.autograd.Function):
             _MEMORY.give_back(ctx.borrowed)
             del ctx.kept, ctx.borrowed
         return (None, None, *(grads.get(name) for name in ctx.names))
-
-
-# --- sizes and memory ---
 
 
 class _Sizes:
@@ -137,11 +134,6 @@ class _Memory:
                 limit -= tensor.numel()
                 if limit >= 0:
                     self.free.append(tensor)
-
-    def clear(self) -> None:
-        """Free all memory that is not in use."""
-        with self.lock:
-            self.free = []
 
 
 _MEMORY = _Memory()
@@ -216,9 +208,6 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
         raise MemoryError(
             f"a recurrence of {sizes.rows} tokens and hidden size {recurrence.hidden_size} needs more memory"
         )
-
-
-# --- the two passes ---
 
 
 class _Allocator:
