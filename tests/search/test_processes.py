@@ -310,8 +310,8 @@ def poisoned(text: Path, out: Path) -> None:
     ("work", "of_main", "of_other"),
     [
         (full_disk, r"OSError: .*no room to write this file", r"the main process has stopped: .*no room to write"),
-        (too_many_processes, "FlairNasError: .*batch_size 4 leaves less than 2 sequences.* 2 parts for each of 2 proc",
-         "FlairNasError: .*batch_size 4 leaves less than 2"),
+        (too_many_processes, "SettingsError: .*batch_size 4 leaves less than 2 sequences.* 2 parts for each of 2 proc",
+         "SettingsError: .*batch_size 4 leaves less than 2"),
         (poisoned, r"NotFiniteError: not finite in epoch 1, step 1: training loss nan",
          r"NotFiniteError: not finite in epoch 1, step 1: training loss nan"),
     ],
