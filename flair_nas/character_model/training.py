@@ -172,7 +172,7 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
 
 
 class _Training:
-    """A training between two steps: the model and all that the next step depends on. It saves to `run`."""
+    """A training between two steps. It saves to `run`."""
 
     run: Run[CharacterModelConfig]
 
@@ -245,10 +245,7 @@ class _Training:
         return math.ceil((len(columns) - 1) / self.config.bptt)
 
     def step(self, columns: Tensor, number: int, hidden: Any) -> tuple[float, Any]:
-        """Update the weights by a segment of columns [T, B]; return its loss and the state after it.
-
-        `hidden` is the state before it, or None at the beginning of a split.
-        """
+        """Update the weights by a segment of columns [T, B] from a state; return its loss and the state after it."""
         config, model = self.config, self.model
         model.train()
         hidden = model.init_hidden(config.batch_size) if hidden is None else hidden
@@ -262,10 +259,10 @@ class _Training:
         norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
         value = loss.item()
         if not (math.isfinite(value) and math.isfinite(norm)):
+            place = f"epoch {self.epoch + 1}, split {self.split + 1}, step {number + 1}"
             raise NotFiniteError(
-                f"not finite in epoch {self.epoch + 1}, split {self.split + 1}, step {number + 1}: the loss is "
-                f"{value:g}, the norm of the gradients {norm:g}. A lower learning_rate (it is "
-                f"{config.learning_rate:g}) in a new folder may help"
+                f"not finite in {place}: the loss is {value:g}, the norm of the gradients {norm:g}. "
+                f"A lower learning_rate (it is {config.learning_rate:g}) in a new folder may help"
             )
         self.optimizer.step()
         return value, detach(hidden)
@@ -348,9 +345,7 @@ def _to_plain(hidden: Any) -> Any:
 
 def _from_plain(hidden: Any) -> Any:
     """Return the state that `_to_plain` turned into tuples, on Flair's device."""
-    if hidden is None:
-        return None
-    return tuple(
+    return hidden and tuple(
         RecurrentState(*part).map(lambda tensor: tensor.to(flair.device))
         if isinstance(part, tuple)
         else part.to(flair.device)
