@@ -124,10 +124,7 @@ class Splits:
 
     @cached_property
     def _cases(self) -> tuple[Ids, Ids]:
-        """The ids of each character in lower case and as a capital, [V] each.
-
-        A character stays if its other case is several characters or has no id.
-        """
+        """The ids of each character in lower case and as a capital, [V] each; its own id if that case has none."""
         numbers = {character: number for number, character in enumerate(self.characters)}
 
         def change(case: Callable[[str], str]) -> Ids:

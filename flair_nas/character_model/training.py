@@ -100,10 +100,8 @@ def train_character_models(
             if (written := run.folder / "config.yaml").exists():
                 before = read_run_settings(written, CharacterModelConfig)
                 if {*before.directions()} - {*config.directions()}:
-                    raise FlairNasError(
-                        f"{run.folder}: direction was {before.direction} and cannot become {config.direction}; "
-                        "--direction both goes on with both"
-                    )
+                    change = f"direction was {before.direction} and cannot become {config.direction}"
+                    raise FlairNasError(f"{run.folder}: {change}; --direction both goes on with both")
             text = load_characters(config, progress)
             figures = {}
             for direction in config.directions():
@@ -357,8 +355,9 @@ def _finish(training: _Training) -> dict[str, Any]:
     """Score the best model, and write and return the figures."""
     run, config, history, corpus = training.run, training.config, training.run.history, training.corpus
     model = _load_best(run.folder)
+    num_characters = len(model.dictionary)
     figures: dict[str, Any] = {"text": corpus.name, "fingerprint": corpus.fingerprint, "rnn": config.rnn}
-    figures |= {"epochs": training.epoch, "best_epoch": training.best_epoch, "characters": len(model.dictionary)}
+    figures |= {"epochs": training.epoch, "best_epoch": training.best_epoch, "characters": num_characters}
     for part, ids in (("dev", corpus.valid), ("test", corpus.test)):
         score: CharacterScore | None = None
         if ids is not None:
@@ -367,12 +366,9 @@ def _finish(training: _Training) -> dict[str, Any]:
             score = score_ids(model, ids, corpus.vocabulary, columns)
         for name in CharacterScore._fields:
             figures[f"{part}_{name}"] = score and getattr(score, name)
-    if figures["dev_bits"] > math.log2(len(model.dictionary)):
-        log.warning(
-            "%s learned nothing: %.2f bits per character on dev, worse than a guess among %d; a lower "
-            "--learning-rate in a new folder may help",
-            run.folder, figures["dev_bits"], len(model.dictionary),
-        )  # fmt: skip
+    if figures["dev_bits"] > math.log2(num_characters):
+        fault = f"{figures['dev_bits']:.2f} bits per character on dev, worse than a guess among {num_characters}"
+        log.warning("%s learned nothing: %s; a lower --learning-rate in a new folder may help", run.folder, fault)
     figures |= {
         "train_characters": len(corpus.train),
         **describe_cost(model, model.rnn, history),
