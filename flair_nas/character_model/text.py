@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from flair.data import Dictionary
 from torch import Tensor
 
@@ -64,7 +63,7 @@ def encode_characters(ids: Ids, characters: tuple[str, ...], dictionary: Diction
 
     Lines without characters are left out, as in Flair.
     """
-    kept = ids[_find_kept(ids, characters.index(END))]
+    kept = _drop_empty_lines(ids, characters.index(END))
     table = np.zeros(len(characters), np.int32)
     for number in np.unique(kept):
         item = DELIMITER if characters[number] == END else characters[number]
@@ -75,10 +74,9 @@ def encode_characters(ids: Ids, characters: tuple[str, ...], dictionary: Diction
     return encoded
 
 
-def _find_kept(ids: Ids, end: int) -> npt.NDArray[np.bool_]:
-    """Return a mask [characters] that is False at the end of each empty line."""
+def _drop_empty_lines(ids: Ids, end: int) -> Ids:
     is_end = ids == end
-    kept: npt.NDArray[np.bool_] = ~(is_end & np.concatenate([[True], is_end[:-1]]))
+    kept: Ids = ids[~(is_end & np.concatenate([[True], is_end[:-1]]))]
     return kept
 
 
@@ -97,7 +95,7 @@ class Splits:
         """Count the steps of an epoch."""
         end, config = self.corpus.vocabulary.index(END), self.config
         pieces = (self.corpus.train[start:stop] for start, stop in zip(self.bounds, self.bounds[1:]))
-        rows = (np.count_nonzero(_find_kept(piece, end)) // config.batch_size for piece in pieces)
+        rows = (len(_drop_empty_lines(piece, end)) // config.batch_size for piece in pieces)
         return sum(math.ceil((count - 1) / config.bptt) for count in rows)
 
     def order(self, epoch: int) -> list[int]:
@@ -126,10 +124,7 @@ class Splits:
 
     @cached_property
     def _cases(self) -> tuple[Ids, Ids]:
-        """The ids of each character in lower case and as a capital, [V] each.
-
-        A character stays if its other case is several characters or has no id.
-        """
+        """The ids of each character in lower case and as a capital, [V] each; its own id if that case has none."""
         numbers = {character: number for number, character in enumerate(self.characters)}
 
         def change(case: Callable[[str], str]) -> Ids:
@@ -148,7 +143,7 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
     ids, end = corpus.train, corpus.vocabulary.index(END)
 
     def is_short(start: int, stop: int) -> bool:
-        return stop - start < size // 2 or int(np.count_nonzero(_find_kept(ids[start:stop], end))) < minimum
+        return stop - start < size // 2 or len(_drop_empty_lines(ids[start:stop], end)) < minimum
 
     bounds, short = [0], False  # the split before is too short
     while bounds[-1] < len(ids):

@@ -100,10 +100,8 @@ def train_character_models(
             if (written := run.folder / "config.yaml").exists():
                 before = read_run_settings(written, CharacterModelConfig)
                 if {*before.directions()} - {*config.directions()}:
-                    raise FlairNasError(
-                        f"{run.folder}: direction was {before.direction} and cannot become {config.direction}; "
-                        "--direction both goes on with both"
-                    )
+                    change = f"direction was {before.direction} and cannot become {config.direction}"
+                    raise FlairNasError(f"{run.folder}: {change}; --direction both goes on with both")
             text = load_characters(config, progress)
             figures = {}
             for direction in config.directions():
@@ -172,7 +170,7 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
 
 
 class _Training:
-    """A training between two steps: the model and all that the next step depends on. It saves to `run`."""
+    """A training between two steps. It saves to `run`."""
 
     run: Run[CharacterModelConfig]
 
@@ -245,10 +243,7 @@ class _Training:
         return math.ceil((len(columns) - 1) / self.config.bptt)
 
     def step(self, columns: Tensor, number: int, hidden: Any) -> tuple[float, Any]:
-        """Update the weights by a segment of columns [T, B]; return its loss and the state after it.
-
-        `hidden` is the state before it, or None at the beginning of a split.
-        """
+        """Update the weights by a segment of columns [T, B] from a state; return its loss and the state after it."""
         config, model = self.config, self.model
         model.train()
         hidden = model.init_hidden(config.batch_size) if hidden is None else hidden
@@ -262,10 +257,10 @@ class _Training:
         norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
         value = loss.item()
         if not (math.isfinite(value) and math.isfinite(norm)):
+            place = f"epoch {self.epoch + 1}, split {self.split + 1}, step {number + 1}"
             raise NotFiniteError(
-                f"not finite in epoch {self.epoch + 1}, split {self.split + 1}, step {number + 1}: the loss is "
-                f"{value:g}, the norm of the gradients {norm:g}. A lower learning_rate (it is "
-                f"{config.learning_rate:g}) in a new folder may help"
+                f"not finite in {place}: the loss is {value:g}, the norm of the gradients {norm:g}. "
+                f"A lower learning_rate (it is {config.learning_rate:g}) in a new folder may help"
             )
         self.optimizer.step()
         return value, detach(hidden)
@@ -348,9 +343,7 @@ def _to_plain(hidden: Any) -> Any:
 
 def _from_plain(hidden: Any) -> Any:
     """Return the state that `_to_plain` turned into tuples, on Flair's device."""
-    if hidden is None:
-        return None
-    return tuple(
+    return hidden and tuple(
         RecurrentState(*part).map(lambda tensor: tensor.to(flair.device))
         if isinstance(part, tuple)
         else part.to(flair.device)
@@ -362,8 +355,9 @@ def _finish(training: _Training) -> dict[str, Any]:
     """Score the best model, and write and return the figures."""
     run, config, history, corpus = training.run, training.config, training.run.history, training.corpus
     model = _load_best(run.folder)
+    num_characters = len(model.dictionary)
     figures: dict[str, Any] = {"text": corpus.name, "fingerprint": corpus.fingerprint, "rnn": config.rnn}
-    figures |= {"epochs": training.epoch, "best_epoch": training.best_epoch, "characters": len(model.dictionary)}
+    figures |= {"epochs": training.epoch, "best_epoch": training.best_epoch, "characters": num_characters}
     for part, ids in (("dev", corpus.valid), ("test", corpus.test)):
         score: CharacterScore | None = None
         if ids is not None:
@@ -372,12 +366,9 @@ def _finish(training: _Training) -> dict[str, Any]:
             score = score_ids(model, ids, corpus.vocabulary, columns)
         for name in CharacterScore._fields:
             figures[f"{part}_{name}"] = score and getattr(score, name)
-    if figures["dev_bits"] > math.log2(len(model.dictionary)):
-        log.warning(
-            "%s learned nothing: %.2f bits per character on dev, worse than a guess among %d; a lower "
-            "--learning-rate in a new folder may help",
-            run.folder, figures["dev_bits"], len(model.dictionary),
-        )  # fmt: skip
+    if figures["dev_bits"] > math.log2(num_characters):
+        fault = f"{figures['dev_bits']:.2f} bits per character on dev, worse than a guess among {num_characters}"
+        log.warning("%s learned nothing: %s; a lower --learning-rate in a new folder may help", run.folder, fault)
     figures |= {
         "train_characters": len(corpus.train),
         **describe_cost(model, model.rnn, history),

@@ -40,10 +40,7 @@ def mean_cross_entropy(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tens
 
 
 def cross_entropies(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """Compute -log softmax(rows weight^T + bias)[targets] of each row, [S] in nats, without gradients.
-
-    Arguments are those of `mean_cross_entropy`.
-    """
+    """Compute -log softmax(rows weight^T + bias)[targets] of each row, [S] in nats, without gradients."""
     dtype = product_dtype(weight)
     with torch.no_grad(), torch.autocast(rows.device.type, enabled=False):
         blocks = _blocks(rows.to(dtype), weight.to(dtype), bias.to(dtype), targets)

@@ -20,7 +20,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Vocabulary, say_unknown, unknown_share
-from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, find_text
+from flair_nas.language_model.text.sources import DEMO, TextSource, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.nn.init import papers_range
@@ -169,10 +169,8 @@ def encode_text(
     text = find_text(source)
     single = is_one_file(source)
     if not single and part not in text.parts:
-        known = f"one of {', '.join(PARTS)}"
-        if part in PARTS:
-            known = f"there are {', '.join(text.parts)} (--part {[*text.parts][-1]})"
-        raise FlairNasError(f"text {text.name!r} has no {part} part; {known}")
+        there = f"there are {', '.join(text.parts)} (--part {[*text.parts][-1]})"
+        raise FlairNasError(f"text {text.name!r} has no {part} part; {there}")
     pieces = text.parts["train" if single else part].read(settings, lambda count: None)
     blocks = [vocabulary.encode(piece) for piece in pieces]
     if not blocks:

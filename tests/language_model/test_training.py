@@ -531,7 +531,7 @@ def test_text_is_read_in_the_words_of_a_vocabulary_that_is_given(text: str, tmp_
     file.write_text("the Zebra sat\n\nmat\n", encoding="utf-8")
     words = [corpus.vocabulary.words[number] for number in encode_text(file, corpus.vocabulary)]
     assert words == ["the", "<unk>", "sat", END, END, "mat", END]
-    with pytest.raises(FlairNasError, match="has no dev part; one of train, valid, test"):
+    with pytest.raises(FlairNasError, match="has no dev part; there are train, valid, test"):
         encode_text(text, corpus.vocabulary, part="dev")
     (Path(text) / "test.txt").unlink()
     with pytest.raises(FlairNasError, match="has no test part; there are train, valid"):

@@ -18,7 +18,7 @@ from flair_nas.errors import FlairNasError, brief, listed, shown
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.storage.files import hash_file
 from flair_nas.storage.parts import find_parts, parts_in
-from flair_nas.storage.paths import explain_not_utf8, user_path
+from flair_nas.storage.paths import check_regular, explain_not_utf8, user_path
 from flair_nas.storage.resources import resource_path
 
 PARTS = ("train", "valid", "test")
@@ -159,10 +159,8 @@ def _path_part(path: Path) -> TextPart:
 
 
 def _file_part(path: Path) -> TextPart:
-    if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "no regular file"
-        raise FlairNasError(f"{path}: this is {kind}; give a file of text")
     with _file_errors(path):
+        check_regular(path)
         state, digest = path.stat(), hash_file(path)
     if state.st_size == 0:
         raise FlairNasError(f"{path}: the file is empty (0 bytes); give text, one sentence a line")
@@ -256,8 +254,7 @@ def _flair_part(part: str, dataset: Any) -> TextPart:
             yield [*words, LINE_END]
         _check_unchanged(label, sha256.hexdigest() == digest)
 
-    sizes: list[int] = []
-    whole = hashlib.sha256(b"words\0")
+    sizes, whole = list[int](), hashlib.sha256(b"words\0")
     for _ in sentences(sizes.append, whole):
         pass
     digest = whole.hexdigest()

@@ -35,7 +35,7 @@ SENTENCE_HEADING = re.compile(r"sent(ence)?s?[ _]*(#|id|idx|index|no|nr|number|n
 
 
 def _check_delimiter(text: str) -> str:
-    """Return what is wrong with a text as the delimiter of columns, or an empty text."""
+    """Return the fault of a text as the delimiter of columns, or an empty text."""
     if len(text) < 2:
         return ""
     try:
@@ -104,10 +104,9 @@ def read_blocks(path: Path, text_column: int, label_column: int, form: ColumnFor
     ends = f"{_ENDS_SENTENCE!r}, which ends a sentence"
     kinds: dict[str, list[Row]] = {"headings": [*headings]}
     kinds |= {kind: [] for kind in (ends, "comments", "ranges of words", "empty nodes", "document marks")}
-    blocks: list[Block] = []
-    for block in raw:
-        rows: list[Row] = []
-        for row in block:
+    blocks = [Block([])]
+    for rows in raw:
+        for row in rows:
             if row in headings:
                 continue
             if row.text.startswith(form.comment or "#") and (form.comment or not is_word(row)):
@@ -116,15 +115,13 @@ def read_blocks(path: Path, text_column: int, label_column: int, form: ColumnFor
                 kinds["ranges of words" if "-" in row.fields[0] else "empty nodes"].append(row)
             elif DOCUMENT_SEPARATOR in (row.fields[0], *row.fields[text_column : text_column + 1]):
                 kinds["document marks"].append(row)
-                blocks += [Block(rows), Block([row], is_mark=True)]
-                rows = []
+                blocks += [Block([row], is_mark=True), Block([])]
             else:
-                rows.append(row)
+                blocks[-1].rows.append(row)
                 if _ends_sentence(row, text_column):
                     kinds[ends].append(row)
-                    blocks.append(Block(rows))
-                    rows = []
-        blocks.append(Block(rows))
+                    blocks.append(Block([]))
+        blocks.append(Block([]))
     blocks = [block for block in blocks if block.rows]
     _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows])
     if parts := [f"{kind}: {len(rows):,} (first, line {rows[0].line})" for kind, rows in kinds.items() if rows]:
@@ -169,7 +166,7 @@ def _may_be_mark(text: str, form: ColumnFormat) -> bool:
 
 
 def _splitter(texts: Sequence[str], delimiter: str | None) -> Callable[[str], list[str]]:
-    """Return the function that splits a line into columns; it is chosen by lines that are certainly words."""
+    """Return a function that splits a line into columns, chosen by lines that are certainly words."""
     if delimiter:
         if problem := _check_delimiter(delimiter):
             raise FlairNasError(f"delimiter {problem}, got {brief(delimiter)}")

@@ -253,13 +253,8 @@ def _read_folder(
             others = f"those of {files['train']} of {kinds[1]} (B- and I- mark spans)"
             raise FlairNasError(f"{file}: its tags are of {kinds[0]}, {others}; write all parts in one way")
     with no_flair_remarks("No dev split found"):  # the warning below names the files
-        corpus = Corpus(
-            parts["train"],
-            parts.get("dev"),
-            parts.get("test"),
-            sample_missing_splits="only_dev",
-            random_seed=SPLIT_SEED,
-        )
+        dev, test = parts.get("dev"), parts.get("test")
+        corpus = Corpus(parts["train"], dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
     if "dev" not in files:
         sampled = len(sentences_of(corpus.dev))
         if not sampled:

@@ -39,10 +39,7 @@ def members_of(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
 
 
 def frozen_members(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
-    """Return the embeddings in a stack that always give a word in its sentence the same vector.
-
-    Pooled embeddings change, but the embeddings that they pool do not.
-    """
+    """Return the embeddings in a stack, or under pooled ones, that give a word in its sentence one vector for ever."""
     pooled = [m.context_embeddings if isinstance(m, PooledFlairEmbeddings) else m for m in members_of(embeddings)]
     return [member for member in pooled if member.static_embeddings]
 
@@ -56,14 +53,13 @@ def changing_names(embeddings: TokenEmbeddings) -> list[str]:
 def _describe_changing(embeddings: TokenEmbeddings) -> str:
     """Return the names of the embeddings in a stack that are not frozen, and why, or an empty text."""
     frozen = {id(member) for member in frozen_members(embeddings)}
-    pooled, learned = list[str](), list[str]()
+    names: dict[str, list[str]] = {}
     for number, member in enumerate(members_of(embeddings)):
         if id(member) not in frozen:
-            names = pooled if isinstance(member, PooledFlairEmbeddings) else learned
-            names.append(member.name.removeprefix(f"{number}-"))
-    parts = [f"{', '.join(pooled)}, pooled over the words met so far (what is pooled is kept)"] * bool(pooled)
-    parts += [f"{', '.join(learned)}, which learn"] * bool(learned)
-    return "; ".join(parts)
+            is_pooled = isinstance(member, PooledFlairEmbeddings)
+            why = "pooled over the words met so far (what is pooled is kept)" if is_pooled else "which learn"
+            names.setdefault(why, []).append(member.name.removeprefix(f"{number}-"))
+    return "; ".join(f"{', '.join(changing)}, {why}" for why, changing in names.items())
 
 
 def keep_frozen(

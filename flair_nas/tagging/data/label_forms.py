@@ -80,7 +80,7 @@ def to_bio(tags: Sequence[str]) -> list[str]:
 
 
 def _find_fault(label: str, labels: Collection[str]) -> str:
-    """Return what is wrong with a label, and what to do, or an empty text."""
+    """Return the fault of a label and its remedy, or an empty text."""
     if label in _OF_FLAIR or label[2:] in _OF_FLAIR:
         return "is a label that Flair has of its own; call it otherwise"
     if label in ("", "_"):
