@@ -14,16 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from flair_nas.errors import shown
+from flair_nas.genotype import text_forms
 from flair_nas.genotype.graph import Graph, Vertex
 from flair_nas.genotype.operations import GATE_FORM_TABLE, GATE_FORMS, OPERATION_TABLE
 from flair_nas.genotype.parts import Edge, Gate, check_gate, check_nodes, check_output
-from flair_nas.genotype.text_forms import (
-    fields_from_darts,
-    fields_from_data,
-    fields_from_line,
-    parse_json,
-    parse_printed,
-)
 from flair_nas.genotype.vocabulary import (
     CARRIES,
     COMBINATIONS,
@@ -187,7 +181,7 @@ class Genotype:
         Raises:
             GenotypeError: the tuple is not a recurrent genotype.
         """
-        return cls(**fields_from_darts(recurrent, concat), **options)
+        return cls(**text_forms.fields_from_darts(recurrent, concat), **options)
 
     def one_line(self) -> str:
         """Return the structure (no options, no origin) on one line that needs no quotes in a shell.
@@ -230,14 +224,12 @@ class Genotype:
         Raises:
             GenotypeError: the text is none of these, or the genotype in it is faulty.
         """
-        if not isinstance(text, str):
-            raise GenotypeError("text", actual=text)
         stripped = text.strip()
         if stripped.startswith("{"):
             return cls.from_json(text)
         if "Genotype(" in stripped:
-            return cls.from_darts(*parse_printed(stripped))
-        return cls(**fields_from_line(stripped))
+            return cls.from_darts(*text_forms.parse_printed(stripped))
+        return cls(**text_forms.fields_from_line(stripped))
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form as Python data."""
@@ -266,7 +258,7 @@ class Genotype:
         Raises:
             GenotypeError: with the place of the first fault.
         """
-        return cls(**fields_from_data(data))
+        return cls(**text_forms.fields_from_data(data))
 
     @classmethod
     def from_json(cls, text: str) -> Genotype:
@@ -275,7 +267,7 @@ class Genotype:
         Raises:
             GenotypeError: the text is no JSON (with line and column) or no genotype.
         """
-        return cls.from_dict(parse_json(text))
+        return cls.from_dict(text_forms.parse_json(text))
 
     @classmethod
     def load(cls, path: str | Path) -> Genotype:
