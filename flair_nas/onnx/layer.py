@@ -104,14 +104,7 @@ def write_zero_state(graph: Graph, rnn: Layer, x: str) -> dict[str, str]:
 
 
 def write_layer(graph: Graph, rnn: Layer, x: str, lengths: str, states: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Write the operators of a layer.
-
-    Args:
-        graph: the graph to write to.
-        rnn: the layer.
-        x: input, [B, T, D].
-        lengths: lengths of the sequences, [B].
-        states: the initial state, parts by name.
+    """Write a layer that reads x, [B, T, D], of sequences of `lengths`, [B], from an initial state, parts by name.
 
     Returns:
         Output [B, T, directions * H], zero in padding, and the final state.

@@ -102,17 +102,17 @@ def _export_embeddings(member: TokenEmbeddings, number: int, folder: Path, opset
     width = {"name": name, "width": member.embedding_length}
     if type(member) is WordEmbeddings and member.field is None:
         keys = sorted(member.vocab, key=member.vocab.__getitem__)
-        vectors = _normalised(member.embedding, member.layer_norm)
+        vectors = _normalise(member.embedding, member.layer_norm)
         return {"kind": "table", **width, **_write_table(folder, stem, keys, vectors), "loose": True}
     if type(member) is OneHotEmbeddings and member.field == "text":
-        vectors = _normalised(member.embedding_layer, member.layer_norm)
+        vectors = _normalise(member.embedding_layer, member.layer_norm)
         unknown = member.vocab_dictionary.get_idx_for_item("<unk>")
         vectors = np.concatenate([vectors, vectors[unknown : unknown + 1]])
         keys = member.vocab_dictionary.get_items()
         return {"kind": "table", **width, **_write_table(folder, stem, keys, vectors), "loose": False}
     if type(member) is CharacterEmbeddings:
         _write_word_characters(member).save(folder / f"{stem}.onnx", opset, layer_metadata(member.char_rnn))
-        characters = _ids_of(member.char_dictionary)
+        characters = _number_characters(member.char_dictionary)
         return {"kind": "characters", **width, "model": f"{stem}.onnx", "characters": characters}
     if type(member) is FlairEmbeddings:
         metadata = layer_metadata(exportable(member.lm.rnn))
@@ -120,7 +120,7 @@ def _export_embeddings(member: TokenEmbeddings, number: int, folder: Path, opset
         options = ("is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower", "chars_per_chunk")
         settings: dict[str, Any] = {option: getattr(member, option, False) for option in options}
         settings["start_marker"] = vars(member.lm).get("document_delimiter", "\n")
-        characters = _ids_of(member.lm.dictionary)
+        characters = _number_characters(member.lm.dictionary)
         return {"kind": "language model", **width, "model": f"{stem}.onnx", "characters": characters, **settings}
     return {"kind": "given", **width}
 
@@ -138,7 +138,7 @@ def _name_given(embeddings: list[dict[str, Any]], members: list[TokenEmbeddings]
     return given
 
 
-def _normalised(embedding: nn.Embedding, norm: nn.Module | None) -> NDArray[Any]:
+def _normalise(embedding: nn.Embedding, norm: nn.Module | None) -> NDArray[Any]:
     """Return all vectors of a table as they enter the tagger, [rows, width]."""
     weight = embedding.weight.detach()
     return to_array(weight if norm is None else norm(weight)).astype(np.float32)
@@ -158,7 +158,7 @@ def _write_array(path: Path, array: NDArray[Any]) -> None:
         np.save(stream, array)
 
 
-def _ids_of(dictionary: Dictionary) -> dict[str, int]:
+def _number_characters(dictionary: Dictionary) -> dict[str, int]:
     return {item.decode("utf-8"): number for item, number in dictionary.item2idx.items()}
 
 
