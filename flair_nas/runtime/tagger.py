@@ -12,15 +12,9 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runtime.decoding import Floats, Span, decode_best, decode_viterbi, find_spans
 from flair_nas.runtime.model import Model
 from flair_nas.runtime.settings import MODEL, TRANSITIONS, read_settings
-from flair_nas.runtime.vectors import Embeddings, Given, LanguageModel, Lookup, Table, WordCharacters
+from flair_nas.runtime.vectors import Lookup, load_embeddings
 from flair_nas.runtime.words import LONG, Word, check_characters, split_words
 from flair_nas.storage.paths import user_path
-
-_KINDS: dict[str, type[Table | WordCharacters | LanguageModel]] = {
-    "table": Table,
-    "characters": WordCharacters,
-    "language model": LanguageModel,
-}
 
 
 class Tagger:
@@ -53,12 +47,7 @@ class Tagger:
                 f"vectors: Tagger(folder, vectors={{{missing[0]!r}: function}})"
             )
         self._settings, self._arguments = settings, (folder.absolute(), vectors, threads)
-        self._embeddings: list[Embeddings] = [
-            Given(e["name"], e["width"], vectors[e["name"]])
-            if e["kind"] == "given"
-            else _KINDS[e["kind"]](e, folder, threads)
-            for e in settings["embeddings"]
-        ]
+        self._embeddings = [load_embeddings(e, folder, vectors, threads) for e in settings["embeddings"]]
         self._model = Model(folder / MODEL, threads)
         self._transitions = np.load(folder / TRANSITIONS) if settings["crf"] else None
 
@@ -144,7 +133,7 @@ class Tagger:
 
 
 def _batch(sentences: Sequence[Sequence[Word]], batch_size: int) -> list[list[int]]:
-    """Return the numbers of sentences by batch: long ones alone, others with those of like length, empty ones nowhere.
+    """Group the numbers of sentences by like length, and leave out empty ones; a long sentence is a batch of its own.
 
     A batch costs as much as its longest sentence.
     """

@@ -29,10 +29,9 @@ class Table:
         settings: ``keys`` and ``vectors``, names of the two files. If ``loose`` is true, a word is also looked up in
             lower case, and with its digits as # or 0. The last row is of unknown words.
         folder: the folder of the files.
-        threads: without effect.
     """
 
-    def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
+    def __init__(self, settings: Mapping[str, Any], folder: Path) -> None:
         keys = json.loads((folder / settings["keys"]).read_text(encoding="utf-8"))
         self.rows = {key: row for row, key in enumerate(keys)}
         self.vectors = np.load(folder / settings["vectors"], mmap_mode="r")
@@ -55,14 +54,12 @@ class WordCharacters:
     """Vectors from the characters of each word alone, by a bidirectional LSTM.
 
     Args:
-        settings: ``model`` and ``characters``.
-        folder: the folder of the model.
-        threads: threads of onnxruntime; 0 for all cores.
+        model: the LSTM.
+        ids: number of each character.
     """
 
-    def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
-        self.model = Model(folder / settings["model"], threads)
-        self.ids: dict[str, int] = settings["characters"]
+    def __init__(self, model: Model, ids: Mapping[str, int]) -> None:
+        self.model, self.ids = model, ids
 
     def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
         """Return the vectors of each sentence, [T, width]."""
@@ -87,7 +84,7 @@ class WordCharacters:
 
 
 def mix_up(words: list[Codes]) -> list[Codes]:
-    """Return the word whose vector Flair gives each word of a sentence; taggers have learned with that.
+    """Return for each word of a sentence the word whose vector Flair uses, which taggers have learned with.
 
     All but the last occurrence of a word get the vector of another one, by the order of lengths.
     """
@@ -100,15 +97,13 @@ class LanguageModel:
     """Vectors from the states of a character language model, as Flair's `FlairEmbeddings` has them.
 
     Args:
-        settings: ``model``, ``characters``, and the options of `FlairEmbeddings`.
-        folder: the folder of the model.
-        threads: threads of onnxruntime; 0 for all cores.
+        model: the language model.
+        ids: number of each character.
+        settings: the width, and the options of `FlairEmbeddings`.
     """
 
-    def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
-        self.model = Model(folder / settings["model"], threads)
-        self.ids: dict[str, int] = settings["characters"]
-        self.settings = settings
+    def __init__(self, model: Model, ids: Mapping[str, int], settings: Mapping[str, Any]) -> None:
+        self.model, self.ids, self.settings = model, ids, settings
 
     def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
         """Return the vectors of each sentence, [T, width]."""
@@ -178,5 +173,13 @@ class Given:
         return vectors
 
 
-Embeddings = Table | WordCharacters | LanguageModel | Given
-"""A source of vectors."""
+def load_embeddings(
+    settings: Mapping[str, Any], folder: Path, vectors: Mapping[str, Lookup], threads: int
+) -> Table | WordCharacters | LanguageModel | Given:
+    """Return the embeddings of an entry in a tagger's settings."""
+    if settings["kind"] == "given":
+        return Given(settings["name"], settings["width"], vectors[settings["name"]])
+    if settings["kind"] == "table":
+        return Table(settings, folder)
+    model, ids = Model(folder / settings["model"], threads), settings["characters"]
+    return WordCharacters(model, ids) if settings["kind"] == "characters" else LanguageModel(model, ids, settings)
