@@ -16,19 +16,16 @@ from pathlib import Path
 from flair_nas.errors import shown
 from flair_nas.genotype import text_forms
 from flair_nas.genotype.graph import Graph, Vertex
-from flair_nas.genotype.operations import GATE_FORM_TABLE, GATE_FORMS, OPERATION_TABLE
+from flair_nas.genotype.operations import GATE_FORM_TABLE, OPERATION_TABLE
 from flair_nas.genotype.parts import Edge, Gate, check_gate, check_nodes, check_output
 from flair_nas.genotype.vocabulary import (
-    CARRIES,
-    COMBINATIONS,
+    CHOICES,
     DEFAULT_CARRY,
-    DEFAULT_COMBINE,
     DEFAULT_GATE,
     DEFAULT_RECURRENCE,
     FORMAT,
     NO_NODES,
     OPTION_NAMES,
-    RECURRENCES,
     VERSION,
     GenotypeError,
     Json,
@@ -78,7 +75,7 @@ class Genotype:
     state_gate: Gate | None = None
     input_gate: Gate | None = None
     highway: bool = field(default=True, compare=False)
-    combine: str = field(default=DEFAULT_COMBINE, compare=False)
+    combine: str = field(default="mean", compare=False)
     gate: str = field(default=DEFAULT_GATE, compare=False)
     carry: str = field(default=DEFAULT_CARRY, compare=False)
     recurrence: str = field(default=DEFAULT_RECURRENCE, compare=False)
@@ -92,8 +89,7 @@ class Genotype:
                 check_gate(gate, name)
         if not isinstance(self.highway, bool):
             raise GenotypeError("true or false", actual=self.highway, place="options.highway")
-        choices = (COMBINATIONS, GATE_FORMS, CARRIES, RECURRENCES)
-        for name, allowed in zip(("combine", "gate", "carry", "recurrence"), choices):
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise GenotypeError(" or ".join(allowed), actual=getattr(self, name), place=f"options.{name}")
         if self.recurrence == "elementwise":

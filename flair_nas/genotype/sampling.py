@@ -84,10 +84,9 @@ def mutate(genotype: Genotype, draw: random.Random, gate_links: bool = True) -> 
     Raises:
         ValueError: it has none, as a cell without nodes and gates.
     """
-    around = neighbours(genotype, gate_links)
-    if not around:
-        raise ValueError(f"{genotype.one_line()} has nothing to change")
-    return draw.choice(around)
+    if around := neighbours(genotype, gate_links):
+        return draw.choice(around)
+    raise ValueError(f"{genotype.one_line()} has nothing to change")
 
 
 def _change_cell(nodes: tuple[tuple[Edge, ...], ...]) -> Iterator[tuple[tuple[Edge, ...], ...]]:
