@@ -14,22 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from flair_nas.errors import shown
-from flair_nas.genotype import text_forms
+from flair_nas.genotype import text_forms, vocabulary
 from flair_nas.genotype.graph import Graph, Vertex
 from flair_nas.genotype.operations import GATE_FORM_TABLE, OPERATION_TABLE
 from flair_nas.genotype.parts import Edge, Gate, check_gate, check_nodes, check_output
-from flair_nas.genotype.vocabulary import (
-    CHOICES,
-    DEFAULT_CARRY,
-    DEFAULT_GATE,
-    DEFAULT_RECURRENCE,
-    FORMAT,
-    NO_NODES,
-    OPTION_NAMES,
-    VERSION,
-    GenotypeError,
-    Json,
-)
+from flair_nas.genotype.vocabulary import DEFAULT_RECURRENCE, OPTION_NAMES, GenotypeError, Json
 
 _MAX_BYTES = 10_000_000  # of a file, which may be a whole log
 
@@ -76,8 +65,8 @@ class Genotype:
     input_gate: Gate | None = None
     highway: bool = field(default=True, compare=False)
     combine: str = field(default="mean", compare=False)
-    gate: str = field(default=DEFAULT_GATE, compare=False)
-    carry: str = field(default=DEFAULT_CARRY, compare=False)
+    gate: str = field(default=vocabulary.DEFAULT_GATE, compare=False)
+    carry: str = field(default=vocabulary.DEFAULT_CARRY, compare=False)
     recurrence: str = field(default=DEFAULT_RECURRENCE, compare=False)
     origin: Mapping[str, Json] = field(default_factory=dict, compare=False)
 
@@ -89,7 +78,7 @@ class Genotype:
                 check_gate(gate, name)
         if not isinstance(self.highway, bool):
             raise GenotypeError("true or false", actual=self.highway, place="options.highway")
-        for name, allowed in CHOICES.items():
+        for name, allowed in vocabulary.CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise GenotypeError(" or ".join(allowed), actual=getattr(self, name), place=f"options.{name}")
         if self.recurrence == "elementwise":
@@ -187,7 +176,8 @@ class Genotype:
         with its entry operation. Example: ``tanh0-relu1+tanh0:2/state=tanh-relu+sigmoid1``. A cell without nodes is
         ``s0``.
         """
-        text = "-".join("+".join(f"{edge.op}{edge.tail}" for edge in edges) for edges in self.nodes) or NO_NODES
+        cell = ["+".join(f"{edge.op}{edge.tail}" for edge in edges) for edges in self.nodes]
+        text = "-".join(cell) or vocabulary.NO_NODES
         if len(self.output) < len(self.nodes):
             text += ":" + ".".join(map(str, self.output))
         for name, gate in (("state", self.state_gate), ("input", self.input_gate)):
@@ -234,8 +224,8 @@ class Genotype:
             return gate and {"nodes": [{"entry": n.entry, "edges": [*map(asdict, n.edges)]} for n in gate.nodes]}
 
         return {
-            "format": FORMAT,
-            "version": VERSION if not self.nodes or self.recurrence != DEFAULT_RECURRENCE else 2,
+            "format": vocabulary.FORMAT,
+            "version": vocabulary.VERSION if not self.nodes or self.recurrence != DEFAULT_RECURRENCE else 2,
             "cell": {"nodes": [[*map(asdict, edges)] for edges in self.nodes], "output": list(self.output)},
             "state_gate": gate_data(self.state_gate),
             "input_gate": gate_data(self.input_gate),
