@@ -67,7 +67,10 @@ def check_export(tagger: SequenceTagger, folder: str | Path, sentences: Sequence
     before = measure("PyTorch", None)
     after = measure("onnxruntime", Tagger(folder, threads=torch.get_num_threads()), before)
     if before != after:
-        raise FlairNasError(f"{folder}: {_describe_first(sentences, before, after)}")
+        number, first, end, label = min(before ^ after)
+        who = "the tagger" if (number, first, end, label) in before else "the export"
+        fault = f"{who} alone finds {label} {' '.join(words[number][first:end])}"
+        raise FlairNasError(f'{folder}: sentence {number + 1}, "{" ".join(words[number])}": {fault}')
     if int8:
         quantize_tagger(folder)
         exported = Tagger(folder, threads=torch.get_num_threads())
@@ -91,11 +94,3 @@ def _labels_of(sentences: Sequence[Sentence], label_type: str) -> Labels:
             tokens = [label.data_point] if isinstance(label.data_point, Token) else label.data_point.tokens
             found.add((number, tokens[0].idx - 1, tokens[-1].idx, label.value))
     return found
-
-
-def _describe_first(sentences: Sequence[Sentence], before: Labels, after: Labels) -> str:
-    """Return the first label that one of two taggers alone finds, with its sentence."""
-    number, first, end, label = min(before ^ after)
-    words = [token.text for token in sentences[number]]
-    who = "the tagger" if (number, first, end, label) in before else "the export"
-    return f'sentence {number + 1}, "{" ".join(words)}": {who} alone finds {label} {" ".join(words[first:end])}'

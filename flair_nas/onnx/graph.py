@@ -87,10 +87,6 @@ class Graph:
         """Return one entry along an axis, which goes away."""
         return self.add("Gather", values, self.weight(np.int64(number)), axis=axis)
 
-    def split(self, values: str, size: int, count: int) -> list[str]:
-        """Return parts of one size along the last axis."""
-        return self.add_many("Split", count, values, self.weight([size] * count), axis=-1)
-
     def shape(self, values: str, *axes: int) -> str:
         """Return some sizes of a value as an array of indices."""
         return self.add("Gather", self.add("Shape", values), self.weight(list(axes)))

@@ -117,18 +117,13 @@ def write_layer(graph: Graph, rnn: Layer, x: str, lengths: str, states: dict[str
     return graph.add("Transpose", data, perm=[1, 0, 2]), finals
 
 
-def write_mask(graph: Graph, data: str, lengths: str) -> str:
-    """Write the mask [T, B, 1] of a batch [T, B, D], false in padding."""
-    steps = graph.add("Squeeze", graph.shape(data, 0), graph.weight([0]))
-    times = graph.add("Range", graph.weight(np.int64(0)), steps, graph.weight(np.int64(1)))
-    times = graph.add("Unsqueeze", times, graph.weight([1]))  # [T, 1]
-    return graph.add("Unsqueeze", graph.add("Less", times, lengths), graph.weight([2]))
-
-
 def _write_cells(
     graph: Graph, rnn: RecurrentLayer, data: str, lengths: str, states: dict[str, str]
 ) -> tuple[str, dict[str, str]]:
-    mask = write_mask(graph, data, lengths)
+    steps = graph.add("Squeeze", graph.shape(data, 0), graph.weight([0]))
+    times = graph.add("Range", graph.weight(np.int64(0)), steps, graph.weight(np.int64(1)))
+    times = graph.add("Unsqueeze", times, graph.weight([1]))  # [T, 1]
+    mask = graph.add("Unsqueeze", graph.add("Less", times, lengths), graph.weight([2]))  # [T, B, 1], false in padding
     finals: dict[str, str] = {}
     hidden = []
     for layer in range(rnn.num_layers):

@@ -105,7 +105,9 @@ def _add(operator: str, *arguments: Traced | Tensor | Number) -> Traced:
 
 
 def _split(value: Traced, size: int, dim: int) -> list[Traced]:
-    return [Traced(value.graph, part, size) for part in value.graph.split(value.name, size, value.size // size)]
+    graph, count = value.graph, value.size // size
+    parts = graph.add_many("Split", count, value.name, graph.weight([size] * count), axis=-1)
+    return [Traced(graph, part, size) for part in parts]
 
 
 def _concatenate(values: Sequence[Traced], dim: int) -> Traced:
