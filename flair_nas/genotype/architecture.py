@@ -14,31 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from flair_nas.errors import shown
+from flair_nas.genotype import text_forms, vocabulary
 from flair_nas.genotype.graph import Graph, Vertex
-from flair_nas.genotype.operations import GATE_FORM_TABLE, GATE_FORMS, OPERATION_TABLE
+from flair_nas.genotype.operations import GATE_FORM_TABLE, OPERATION_TABLE
 from flair_nas.genotype.parts import Edge, Gate, check_gate, check_nodes, check_output
-from flair_nas.genotype.text_forms import (
-    fields_from_darts,
-    fields_from_data,
-    fields_from_line,
-    parse_json,
-    parse_printed,
-)
-from flair_nas.genotype.vocabulary import (
-    CARRIES,
-    COMBINATIONS,
-    DEFAULT_CARRY,
-    DEFAULT_COMBINE,
-    DEFAULT_GATE,
-    DEFAULT_RECURRENCE,
-    FORMAT,
-    NO_NODES,
-    OPTION_NAMES,
-    RECURRENCES,
-    VERSION,
-    GenotypeError,
-    Json,
-)
+from flair_nas.genotype.vocabulary import DEFAULT_RECURRENCE, OPTION_NAMES, GenotypeError, Json
 
 _MAX_BYTES = 10_000_000  # of a file, which may be a whole log
 
@@ -84,9 +64,9 @@ class Genotype:
     state_gate: Gate | None = None
     input_gate: Gate | None = None
     highway: bool = field(default=True, compare=False)
-    combine: str = field(default=DEFAULT_COMBINE, compare=False)
-    gate: str = field(default=DEFAULT_GATE, compare=False)
-    carry: str = field(default=DEFAULT_CARRY, compare=False)
+    combine: str = field(default="mean", compare=False)
+    gate: str = field(default=vocabulary.DEFAULT_GATE, compare=False)
+    carry: str = field(default=vocabulary.DEFAULT_CARRY, compare=False)
     recurrence: str = field(default=DEFAULT_RECURRENCE, compare=False)
     origin: Mapping[str, Json] = field(default_factory=dict, compare=False)
 
@@ -98,8 +78,7 @@ class Genotype:
                 check_gate(gate, name)
         if not isinstance(self.highway, bool):
             raise GenotypeError("true or false", actual=self.highway, place="options.highway")
-        choices = (COMBINATIONS, GATE_FORMS, CARRIES, RECURRENCES)
-        for name, allowed in zip(("combine", "gate", "carry", "recurrence"), choices):
+        for name, allowed in vocabulary.CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise GenotypeError(" or ".join(allowed), actual=getattr(self, name), place=f"options.{name}")
         if self.recurrence == "elementwise":
@@ -187,7 +166,7 @@ class Genotype:
         Raises:
             GenotypeError: the tuple is not a recurrent genotype.
         """
-        return cls(**fields_from_darts(recurrent, concat), **options)
+        return cls(**text_forms.fields_from_darts(recurrent, concat), **options)
 
     def one_line(self) -> str:
         """Return the structure (no options, no origin) on one line that needs no quotes in a shell.
@@ -197,7 +176,8 @@ class Genotype:
         with its entry operation. Example: ``tanh0-relu1+tanh0:2/state=tanh-relu+sigmoid1``. A cell without nodes is
         ``s0``.
         """
-        text = "-".join("+".join(f"{edge.op}{edge.tail}" for edge in edges) for edges in self.nodes) or NO_NODES
+        cell = ["+".join(f"{edge.op}{edge.tail}" for edge in edges) for edges in self.nodes]
+        text = "-".join(cell) or vocabulary.NO_NODES
         if len(self.output) < len(self.nodes):
             text += ":" + ".".join(map(str, self.output))
         for name, gate in (("state", self.state_gate), ("input", self.input_gate)):
@@ -230,14 +210,12 @@ class Genotype:
         Raises:
             GenotypeError: the text is none of these, or the genotype in it is faulty.
         """
-        if not isinstance(text, str):
-            raise GenotypeError("text", actual=text)
         stripped = text.strip()
         if stripped.startswith("{"):
             return cls.from_json(text)
         if "Genotype(" in stripped:
-            return cls.from_darts(*parse_printed(stripped))
-        return cls(**fields_from_line(stripped))
+            return cls.from_darts(*text_forms.parse_printed(stripped))
+        return cls(**text_forms.fields_from_line(stripped))
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form as Python data."""
@@ -246,8 +224,8 @@ class Genotype:
             return gate and {"nodes": [{"entry": n.entry, "edges": [*map(asdict, n.edges)]} for n in gate.nodes]}
 
         return {
-            "format": FORMAT,
-            "version": VERSION if not self.nodes or self.recurrence != DEFAULT_RECURRENCE else 2,
+            "format": vocabulary.FORMAT,
+            "version": vocabulary.VERSION if not self.nodes or self.recurrence != DEFAULT_RECURRENCE else 2,
             "cell": {"nodes": [[*map(asdict, edges)] for edges in self.nodes], "output": list(self.output)},
             "state_gate": gate_data(self.state_gate),
             "input_gate": gate_data(self.input_gate),
@@ -266,7 +244,7 @@ class Genotype:
         Raises:
             GenotypeError: with the place of the first fault.
         """
-        return cls(**fields_from_data(data))
+        return cls(**text_forms.fields_from_data(data))
 
     @classmethod
     def from_json(cls, text: str) -> Genotype:
@@ -275,7 +253,7 @@ class Genotype:
         Raises:
             GenotypeError: the text is no JSON (with line and column) or no genotype.
         """
-        return cls.from_dict(parse_json(text))
+        return cls.from_dict(text_forms.parse_json(text))
 
     @classmethod
     def load(cls, path: str | Path) -> Genotype:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief
+from flair_nas.genotype.operations import GATE_FORMS
 
-OPTION_NAMES = ("highway", "combine", "gate", "carry", "recurrence")
-"""Fields of a genotype that change its function without being part of its structure."""
-
-COMBINATIONS = ("sum", "mean")
 CARRIES = ("ungated", "gated")
 RECURRENCES = ("full", "elementwise")
-DEFAULT_COMBINE, DEFAULT_GATE, DEFAULT_CARRY, DEFAULT_RECURRENCE = "mean", "residual", "ungated", "full"
+DEFAULT_GATE, DEFAULT_CARRY, DEFAULT_RECURRENCE = "residual", "ungated", "full"
+
+CHOICES = {"combine": ("sum", "mean"), "gate": GATE_FORMS, "carry": CARRIES, "recurrence": RECURRENCES}
+OPTION_NAMES = ("highway", *CHOICES)
+"""Fields of a genotype that change its function without being part of its structure."""
 
 NO_NODES = "s0"
 """One-line form of a cell without nodes, whose h_t is s_0."""

@@ -43,6 +43,7 @@ def download(source: str, refresh: bool = False) -> tuple[Path, str]:
     address, expected = _split_checksum(source)
 
     def build(folder: Path) -> dict[str, object]:
+        refuse_offline(address)
         content = _fetch_from_hub(address) if address.startswith(PREFIX) else _fetch(address)
         if len(content) > _MAX_BYTES:
             raise FlairNasError(f"{address}: has more than {_MAX_BYTES:,} bytes, so it is no genotype")
@@ -80,7 +81,6 @@ def _split_checksum(source: str) -> tuple[str, str]:
 
 def _fetch_from_hub(source: str) -> bytes:
     """Return the genotype file of a repository."""
-    refuse_offline(source)
     with tempfile.TemporaryDirectory() as cache:  # the Hub's own may hold an old file
         folder = fetch_folder(source, [FILE], Path(cache))
         if folder is None:
@@ -92,7 +92,6 @@ def _fetch(url: str) -> bytes:
     """Return the content of a file; stop reading beyond the limit."""
     import requests  # it takes a tenth of a second
 
-    refuse_offline(url)
     content = b""
     try:
         with requests.get(url, stream=True, timeout=_TIMEOUT) as answer:

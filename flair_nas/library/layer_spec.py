@@ -39,15 +39,15 @@ def parse_layer_spec(
     """
     place = f"{name} {brief(text)}"
     source, options = _split_options(text)
+    known = (*OPTION_NAMES, *LAYER_OPTIONS)
     if options and source.upper() in [other.upper() for other in others]:
         raise FlairNasError(f"{place}: the options are for searched cells; {source} takes none")
     changes: dict[str, Any] = {}
     numbers: dict[str, float] = {}
     for option, value in options:
-        if option not in (*OPTION_NAMES, *LAYER_OPTIONS) or not value:
-            known = ", ".join((*OPTION_NAMES, *LAYER_OPTIONS))
-            written = brief(f"{option}={value}" if value else option)
-            raise FlairNasError(f"{place}: unknown option {written}; the options are {known}, as name=value")
+        if option not in known or not value:
+            fault = f"unknown option {brief(f'{option}={value}' if value else option)}"
+            raise FlairNasError(f"{place}: {fault}; the options are {', '.join(known)}, as name=value")
         if option in changes or option in numbers:
             raise FlairNasError(f"{place}: the option {brief(option)} comes twice")
         if option in LAYER_OPTIONS:

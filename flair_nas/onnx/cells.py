@@ -28,15 +28,7 @@ class CellState(NamedTuple):
 def write_cell(
     graph: Graph, cell: CellBase, data: str, mask: str, start: CellState, reverse: bool
 ) -> tuple[str, CellState]:
-    """Write the operators of a cell.
-
-    Args:
-        graph: the graph to write to.
-        cell: the cell.
-        data: input, [T, B, D].
-        mask: [T, B, 1], false in padding.
-        start: the initial state.
-        reverse: run from the last token to the first.
+    """Write a cell that reads `data`, [T, B, D], in one direction; `mask`, [T, B, 1], is false in padding.
 
     Returns:
         Output [T, B, H], which may hold anything in padding, and the final state.
@@ -87,13 +79,13 @@ def _write_full(
         inputs = trace(body, read[0], x.size if input_gate is not None else cell.weight_input.shape[1])
         if state_gate is not None:
             seen, past = past[0], past[1:]
-            scale = state_gate.scale([trace(body, name, x.size) for name in _each(body, seen, state_gate.history)])
-            after.append(_pushed(body, read[-1], seen, state_gate.history))
+            scale = state_gate.scale([trace(body, name, x.size) for name in _take_each(body, seen, state_gate.history)])
+            after.append(_push(body, read[-1], seen, state_gate.history))
         last = [hidden]  # h_{t-1}..h_{t-m}
         for value in past:
             assert input_gate is not None
-            last += _each(body, value, input_gate.history - 1)
-            after.append(_pushed(body, hidden, value, input_gate.history - 1))
+            last += _take_each(body, value, input_gate.history - 1)
+            after.append(_push(body, hidden, value, input_gate.history - 1))
         output = name_of(cell.step(inputs, [trace(body, name, size) for name in last], scale))
         return [output, *after], [output]
 
@@ -106,11 +98,11 @@ def _write_full(
     return output, CellState(*(None if value is None else next(rest) for value in start))  # type: ignore[arg-type]
 
 
-def _each(graph: Graph, values: str, count: int) -> list[str]:
+def _take_each(graph: Graph, values: str, count: int) -> list[str]:
     return [graph.take(values, number) for number in range(count)]
 
 
-def _pushed(graph: Graph, value: str, values: str, count: int) -> str:
+def _push(graph: Graph, value: str, values: str, count: int) -> str:
     """Write the `count` latest of a vector, [B, E], and those before it, [m, B, E], latest first."""
     latest = graph.add("Unsqueeze", value, graph.weight([0]))
     if count == 1:

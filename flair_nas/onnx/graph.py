@@ -13,7 +13,11 @@ from numpy.typing import DTypeLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
+from flair_nas.errors import FlairNasError
 from flair_nas.storage.files import whole_file
+
+OPSET = 17
+"""Version of the operators that exported files use; the lowest one possible."""
 
 Body = Callable[["Graph", list[str], list[str]], tuple[list[str], list[str]]]
 """The step of a loop: a function of its graph, its states and its inputs; it returns new states and its outputs."""
@@ -83,15 +87,6 @@ class Graph:
         """Return one entry along an axis, which goes away."""
         return self.add("Gather", values, self.weight(np.int64(number)), axis=axis)
 
-    def split(self, values: str, size: int, count: int) -> list[str]:
-        """Return parts of one size along the last axis."""
-        return self.add_many("Split", count, values, self.weight([size] * count), axis=-1)
-
-    def stack(self, values: Sequence[str]) -> str:
-        """Return values of one shape along a new first axis."""
-        axis = self.weight([0])
-        return self.add("Concat", *(self.add("Unsqueeze", value, axis) for value in values), axis=0)
-
     def shape(self, values: str, *axes: int) -> str:
         """Return some sizes of a value as an array of indices."""
         return self.add("Gather", self.add("Shape", values), self.weight(list(axes)))
@@ -138,7 +133,14 @@ class Graph:
         return results[: len(states)], results[len(states) :]
 
     def save(self, path: Path, opset: int, metadata: dict[str, str]) -> None:
-        """Check the model of a graph and write it, whole or not at all."""
+        """Check the model of a graph and write it, whole or not at all.
+
+        Raises:
+            FlairNasError: this onnx cannot write files of the opset.
+        """
+        newest = onnx.defs.onnx_opset_version()
+        if not OPSET <= opset <= newest:
+            raise FlairNasError(f"opset must be between {OPSET} and {newest}, the newest of this onnx, got {opset}")
         weights = list(self.weights.values())
         graph = helper.make_graph(self.nodes, "flair-nas", self.inputs, self.outputs, weights)
         opsets = [helper.make_opsetid("", opset)]

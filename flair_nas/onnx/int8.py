@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from flair_nas.errors import FlairNasError, shown
@@ -55,9 +53,12 @@ def _quantize(source: Path, target: Path) -> None:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ModuleNotFoundError:
         raise FlairNasError("onnxruntime is not installed; pip install onnx onnxruntime") from None
-    with _without_advice(), tempfile.TemporaryDirectory() as directory:
+    logger = logging.getLogger()  # of onnxruntime's advice, which a cell's loop does not take
+    level = logger.level
+    with tempfile.TemporaryDirectory() as directory:
         copy, result = Path(directory, source.name), Path(directory, "int8.onnx")  # files of its own appear beside
         copy_whole(source, copy)
+        logger.setLevel(logging.ERROR)
         try:
             quantize_dynamic(copy, result, weight_type=QuantType.QInt8, extra_options={"EnableSubgraph": True})
         except OSError:
@@ -65,16 +66,6 @@ def _quantize(source: Path, target: Path) -> None:
         except Exception as error:  # its own files may be cut short without an error
             problem = f"{source}: cannot be turned into 8 bits ({shown(error)})"
             raise FlairNasError(f"{problem}; if the disk is not full, export without --int8") from None
+        finally:
+            logger.setLevel(level)
         copy_whole(result, target)
-
-
-@contextlib.contextmanager
-def _without_advice() -> Iterator[None]:
-    """Leave out the advice, on the root logger, to prepare a model in ways that the loop of a cell does not take."""
-    logger = logging.getLogger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

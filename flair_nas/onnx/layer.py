@@ -16,12 +16,9 @@ from flair_nas.nn.cell import CellBase
 from flair_nas.nn.layers import LAYER_TYPES
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.onnx.cells import CellState, write_cell
-from flair_nas.onnx.graph import Graph, to_array
+from flair_nas.onnx.graph import OPSET, Graph, to_array
 from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
-
-OPSET = 17
-"""Version of the operators that exported files use; the lowest one possible."""
 
 Layer = RecurrentLayer | nn.LSTM | nn.GRU | nn.RNN
 
@@ -44,7 +41,6 @@ def export_layer(rnn: nn.Module, path: str | Path, *, opset: int = OPSET) -> Non
         FlairNasError: a layer or an opset that cannot be exported.
         OSError: the file cannot be written; nothing half-written is left.
     """
-    check_opset(opset)
     layer = exportable(rnn)
     graph = Graph(to_array(next(layer.parameters())).dtype)
     x, lengths = graph.add_input("x", "batch", "time", layer.input_size), graph.add_ids("lengths", "batch")
@@ -54,14 +50,7 @@ def export_layer(rnn: nn.Module, path: str | Path, *, opset: int = OPSET) -> Non
     graph.add_output(output, "y", "batch", "time", (1 + layer.bidirectional) * layer.hidden_size)
     for name, shape in shapes.items():
         graph.add_output(finals[name], f"{name}_out", *shape)
-    graph.save(user_path(path), opset, describe_layer(layer))
-
-
-def check_opset(opset: int) -> None:
-    """Raise FlairNasError if files of an opset cannot be written."""
-    newest = onnx.defs.onnx_opset_version()
-    if not OPSET <= opset <= newest:
-        raise FlairNasError(f"opset must be between {OPSET} and {newest}, the newest of this onnx, got {opset}")
+    graph.save(user_path(path), opset, layer_metadata(layer))
 
 
 def exportable(rnn: nn.Module) -> Layer:
@@ -79,7 +68,7 @@ def exportable(rnn: nn.Module) -> Layer:
     return rnn
 
 
-def describe_layer(rnn: Layer) -> dict[str, str]:
+def layer_metadata(rnn: Layer) -> dict[str, str]:
     """Return the metadata of a layer's file: versions, sizes, and the genotype without its provenance."""
     config: dict[str, Any] = {"layer": type(rnn).__name__}
     config |= {name: getattr(rnn, name) for name in ("input_size", "hidden_size", "num_layers", "bidirectional")}
@@ -115,14 +104,7 @@ def write_zero_state(graph: Graph, rnn: Layer, x: str) -> dict[str, str]:
 
 
 def write_layer(graph: Graph, rnn: Layer, x: str, lengths: str, states: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Write the operators of a layer.
-
-    Args:
-        graph: the graph to write to.
-        rnn: the layer.
-        x: input, [B, T, D].
-        lengths: lengths of the sequences, [B].
-        states: the initial state, parts by name.
+    """Write a layer that reads x, [B, T, D], of sequences of `lengths`, [B], from an initial state, parts by name.
 
     Returns:
         Output [B, T, directions * H], zero in padding, and the final state.
@@ -135,18 +117,13 @@ def write_layer(graph: Graph, rnn: Layer, x: str, lengths: str, states: dict[str
     return graph.add("Transpose", data, perm=[1, 0, 2]), finals
 
 
-def write_mask(graph: Graph, data: str, lengths: str) -> str:
-    """Write the mask [T, B, 1] of a batch [T, B, D], false in padding."""
-    steps = graph.add("Squeeze", graph.shape(data, 0), graph.weight([0]))
-    times = graph.add("Range", graph.weight(np.int64(0)), steps, graph.weight(np.int64(1)))
-    times = graph.add("Unsqueeze", times, graph.weight([1]))  # [T, 1]
-    return graph.add("Unsqueeze", graph.add("Less", times, lengths), graph.weight([2]))
-
-
 def _write_cells(
     graph: Graph, rnn: RecurrentLayer, data: str, lengths: str, states: dict[str, str]
 ) -> tuple[str, dict[str, str]]:
-    mask = write_mask(graph, data, lengths)
+    steps = graph.add("Squeeze", graph.shape(data, 0), graph.weight([0]))
+    times = graph.add("Range", graph.weight(np.int64(0)), steps, graph.weight(np.int64(1)))
+    times = graph.add("Unsqueeze", times, graph.weight([1]))  # [T, 1]
+    mask = graph.add("Unsqueeze", graph.add("Less", times, lengths), graph.weight([2]))  # [T, B, 1], false in padding
     finals: dict[str, str] = {}
     hidden = []
     for layer in range(rnn.num_layers):
@@ -158,11 +135,11 @@ def _write_cells(
             names = f"inputs_{number}", f"states_{number}"
             start = CellState(graph.take(states["hidden"], number), *map(states.get, names))
             output, final = write_cell(graph, cell, data, mask, start, bool(direction))
-            hidden.append(final.hidden)
+            hidden.append(graph.add("Unsqueeze", final.hidden, graph.weight([0])))  # [1, B, H]
             finals |= {name: value for name, value in zip(names, final[1:]) if value is not None}
             outputs.append(graph.add("Where", mask, output, graph.weight(0.0)))
         data = graph.add("Concat", *outputs, axis=2) if len(outputs) > 1 else outputs[0]
-    return data, {**finals, "hidden": graph.stack(hidden)}
+    return data, {**finals, "hidden": graph.add("Concat", *hidden, axis=0)}
 
 
 def _write_operators(

@@ -10,29 +10,15 @@ from typing import Any
 import flair
 import numpy as np
 from flair.data import Dictionary
-from flair.embeddings import (
-    CharacterEmbeddings,
-    FlairEmbeddings,
-    OneHotEmbeddings,
-    TokenEmbeddings,
-    WordEmbeddings,
-)
+from flair.embeddings import CharacterEmbeddings, FlairEmbeddings, OneHotEmbeddings, TokenEmbeddings, WordEmbeddings
 from flair.models import SequenceTagger
 from numpy.typing import NDArray
 from torch import nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.onnx.graph import Graph, to_array
+from flair_nas.onnx.graph import OPSET, Graph, to_array
 from flair_nas.onnx.int8 import files_of_export
-from flair_nas.onnx.layer import (
-    OPSET,
-    check_opset,
-    describe_layer,
-    exportable,
-    state_shapes,
-    write_layer,
-    write_zero_state,
-)
+from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_zero_state
 from flair_nas.runtime.settings import FORMAT, MODEL, SETTINGS, TRANSITIONS, VERSION
 from flair_nas.storage.files import hash_file, whole_file, write_text
 from flair_nas.storage.folders import whole_files
@@ -41,8 +27,6 @@ from flair_nas.tagging.data.frozen_embeddings import members_of
 from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
-
-_PART = "embeddings-"
 
 
 def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OPSET) -> list[str]:
@@ -60,18 +44,16 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
         FlairNasError: the tagger, its layer or an opset cannot be exported, or the folder has other files or is in use.
         OSError: the folder cannot be written; an earlier export in it stays.
     """
-    check_opset(opset)
     if type(tagger) is not SequenceTagger:
         raise FlairNasError(f"a {type(tagger).__name__} cannot be exported; Flair's SequenceTagger can")
-    if tagger.use_rnn:
-        exportable(tagger.rnn)
+    metadata = layer_metadata(exportable(tagger.rnn)) if tagger.use_rnn else {}
     tagger.eval()
     # Flair joins the vectors of a word in the order of their names
     members = sorted(members_of(tagger.embeddings), key=lambda member: str(member.name))
     with whole_files(user_path(folder), SETTINGS, files_of_export) as out:
         embeddings = [_export_embeddings(member, number, out, opset) for number, member in enumerate(members)]
         given = _name_given(embeddings, members)
-        _save(_write_head(tagger), out / MODEL, opset, tagger.rnn if tagger.use_rnn else None)
+        _write_head(tagger).save(out / MODEL, opset, metadata)
         crf = None
         if tagger.use_crf:
             _write_array(out / TRANSITIONS, to_array(tagger.crf.transitions).astype(np.float32))
@@ -93,10 +75,6 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
     return given
 
 
-def _save(graph: Graph, path: Path, opset: int, layer: nn.Module | None) -> None:
-    graph.save(path, opset, {} if layer is None else describe_layer(exportable(layer)))
-
-
 def _write_head(tagger: SequenceTagger) -> Graph:
     """Return the graph from vectors of words to emissions."""
     graph = Graph(np.float32)
@@ -107,9 +85,8 @@ def _write_head(tagger: SequenceTagger) -> Graph:
     if tagger.use_rnn:
         layer = exportable(tagger.rnn)
         data, _ = write_layer(graph, layer, data, lengths, write_zero_state(graph, layer, x))
-    graph.add_output(
-        _write_linear(graph, tagger.linear, data), "emissions", "batch", "time", tagger.linear.out_features
-    )
+    emissions = _write_linear(graph, tagger.linear, data)
+    graph.add_output(emissions, "emissions", "batch", "time", tagger.linear.out_features)
     return graph
 
 
@@ -121,28 +98,29 @@ def _write_linear(graph: Graph, linear: nn.Linear, data: str) -> str:
 def _export_embeddings(member: TokenEmbeddings, number: int, folder: Path, opset: int) -> dict[str, Any]:
     """Write the files of one of a tagger's embeddings and return its settings."""
     name = str(member.name).replace("\\", "/").rpartition("/")[2]
-    stem = f"{_PART}{number}"
+    stem = f"embeddings-{number}"
     width = {"name": name, "width": member.embedding_length}
     if type(member) is WordEmbeddings and member.field is None:
         keys = sorted(member.vocab, key=member.vocab.__getitem__)
-        vectors = _normalised(member.embedding, member.layer_norm)
+        vectors = _normalise(member.embedding, member.layer_norm)
         return {"kind": "table", **width, **_write_table(folder, stem, keys, vectors), "loose": True}
     if type(member) is OneHotEmbeddings and member.field == "text":
-        vectors = _normalised(member.embedding_layer, member.layer_norm)
+        vectors = _normalise(member.embedding_layer, member.layer_norm)
         unknown = member.vocab_dictionary.get_idx_for_item("<unk>")
         vectors = np.concatenate([vectors, vectors[unknown : unknown + 1]])
         keys = member.vocab_dictionary.get_items()
         return {"kind": "table", **width, **_write_table(folder, stem, keys, vectors), "loose": False}
     if type(member) is CharacterEmbeddings:
-        _save(_write_word_characters(member), folder / f"{stem}.onnx", opset, member.char_rnn)
-        characters = _ids_of(member.char_dictionary)
+        _write_word_characters(member).save(folder / f"{stem}.onnx", opset, layer_metadata(member.char_rnn))
+        characters = _number_characters(member.char_dictionary)
         return {"kind": "characters", **width, "model": f"{stem}.onnx", "characters": characters}
     if type(member) is FlairEmbeddings:
-        _save(_write_language_model(member.lm), folder / f"{stem}.onnx", opset, member.lm.rnn)
+        metadata = layer_metadata(exportable(member.lm.rnn))
+        _write_language_model(member.lm).save(folder / f"{stem}.onnx", opset, metadata)
         options = ("is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower", "chars_per_chunk")
         settings: dict[str, Any] = {option: getattr(member, option, False) for option in options}
         settings["start_marker"] = vars(member.lm).get("document_delimiter", "\n")
-        characters = _ids_of(member.lm.dictionary)
+        characters = _number_characters(member.lm.dictionary)
         return {"kind": "language model", **width, "model": f"{stem}.onnx", "characters": characters, **settings}
     return {"kind": "given", **width}
 
@@ -160,7 +138,7 @@ def _name_given(embeddings: list[dict[str, Any]], members: list[TokenEmbeddings]
     return given
 
 
-def _normalised(embedding: nn.Embedding, norm: nn.Module | None) -> NDArray[Any]:
+def _normalise(embedding: nn.Embedding, norm: nn.Module | None) -> NDArray[Any]:
     """Return all vectors of a table as they enter the tagger, [rows, width]."""
     weight = embedding.weight.detach()
     return to_array(weight if norm is None else norm(weight)).astype(np.float32)
@@ -180,7 +158,7 @@ def _write_array(path: Path, array: NDArray[Any]) -> None:
         np.save(stream, array)
 
 
-def _ids_of(dictionary: Dictionary) -> dict[str, int]:
+def _number_characters(dictionary: Dictionary) -> dict[str, int]:
     return {item.decode("utf-8"): number for item, number in dictionary.item2idx.items()}
 
 
@@ -195,20 +173,14 @@ def _write_word_characters(member: CharacterEmbeddings) -> Graph:
     place = graph.add("Unsqueeze", graph.add("Sub", lengths, graph.weight([1])), graph.weight([1]))
     last = graph.add("Unsqueeze", graph.add("GatherND", data, place, batch_dims=1), graph.weight([1]))  # [words, 1, D]
     one = graph.add("Div", lengths, lengths)
-    ends = []
+    rnn, ends = member.char_rnn, []
     for side, x, count in (("", data, lengths), ("_reverse", last, one)):
-        layer = _take_direction(member.char_rnn, side)
+        layer = nn.LSTM(rnn.input_size, rnn.hidden_size)
+        layer.load_state_dict({name: rnn.state_dict()[name + side] for name in layer.state_dict()})
         _, finals = write_layer(graph, layer, x, count, write_zero_state(graph, layer, x))
         ends.append(graph.take(finals["hidden"], 0))  # [words, H]
     graph.add_output(graph.add("Concat", *ends, axis=1), "vectors", "words", member.embedding_length)
     return graph
-
-
-def _take_direction(rnn: nn.LSTM, side: str) -> nn.LSTM:
-    """Return the LSTM of one direction of a layer, whose weights end in the side's name."""
-    layer = nn.LSTM(rnn.input_size, rnn.hidden_size)
-    layer.load_state_dict({name: rnn.state_dict()[name + side] for name in layer.state_dict()})
-    return layer
 
 
 def _write_language_model(lm: Any) -> Graph:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import onnx
 import torch
 from torch import Tensor
 
@@ -38,14 +37,13 @@ class Traced:
         arguments: Sequence[Any] = (),
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Add the operator of one of PyTorch's functions: a function of `_COMPOSED`, or ONNX's of the same name."""
+        """Add the operators of one of PyTorch's functions, which `_OPERATORS` or `_COMPOSED` must have."""
         name, options = function.__name__, options or {}
         if name in _COMPOSED:
             return _COMPOSED[name](*arguments, **options)
-        operator = _OPERATORS.get(name, name.capitalize())
-        if options or operator in ("Sum", "Mean", "Max", "Min") or not onnx.defs.has(operator):
+        if options or name not in _OPERATORS:
             raise FlairNasError(f"torch.{name} cannot be exported to ONNX; write the equation with other functions")
-        return _add(operator, *arguments)
+        return _add(_OPERATORS[name], *arguments)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return a method of tensors; it is PyTorch's function of the same name."""
@@ -82,9 +80,8 @@ class Traced:
         return 3
 
 
-def trace(graph: Graph, name: str, size: int) -> Any:
-    """Return a value for equations, which are typed for tensors; arguments as for `Traced`."""
-    return Traced(graph, name, size)
+trace: Any = Traced
+"""Constructor of a value for equations, which are typed for tensors."""
 
 
 def name_of(value: Any) -> str:
@@ -108,11 +105,9 @@ def _add(operator: str, *arguments: Traced | Tensor | Number) -> Traced:
 
 
 def _split(value: Traced, size: int, dim: int) -> list[Traced]:
-    return [Traced(value.graph, part, size) for part in value.graph.split(value.name, size, value.size // size)]
-
-
-def _chunk(value: Traced, count: int, dim: int) -> list[Traced]:
-    return _split(value, value.size // count, dim)
+    graph, count = value.graph, value.size // size
+    parts = graph.add_many("Split", count, value.name, graph.weight([size] * count), axis=-1)
+    return [Traced(graph, part, size) for part in parts]
 
 
 def _concatenate(values: Sequence[Traced], dim: int) -> Traced:
@@ -127,12 +122,29 @@ def _log_sigmoid(value: Traced) -> Traced:
     return -_add("Relu", -value) - _add("Log", _add("Exp", -absolute) + 1)
 
 
-_OPERATORS = {"matmul": "MatMul", "mm": "MatMul"}
-"""ONNX's operators by functions of PyTorch, where the names differ."""
+_ELEMENTWISE = [
+    "abs",
+    "add",
+    "cos",
+    "div",
+    "erf",
+    "exp",
+    "log",
+    "mul",
+    "neg",
+    "relu",
+    "sigmoid",
+    "sin",
+    "sqrt",
+    "sub",
+    "tanh",
+]
+_OPERATORS = {"matmul": "MatMul", "mm": "MatMul", **{name: name.capitalize() for name in _ELEMENTWISE}}
+"""ONNX's operators by functions of PyTorch that take the same arguments."""
 
 _COMPOSED: dict[str, Callable[..., Any]] = {
     "split": _split,
-    "chunk": _chunk,
+    "chunk": lambda value, count, dim: _split(value, value.size // count, dim),
     "cat": _concatenate,
     "lerp": lambda start, end, weight: start + weight * (end - start),
     "addcmul": lambda value, one, other: value + one * other,

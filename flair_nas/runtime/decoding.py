@@ -23,9 +23,9 @@ class Span(NamedTuple):
 
 
 def decode_viterbi(emissions: Floats, transitions: Floats, start: int, stop: int) -> Tags:
-    """Return the best tags of a sentence under a CRF, and Flair's scores.
+    """Return the best tags of a sentence under a CRF, and their scores.
 
-    A score is the largest softmax of the best path's scores up to that word. Flair's is that, too.
+    As in Flair, a score is the largest softmax of the best path's scores up to that word.
 
     Args:
         emissions: [T, tags].
@@ -53,8 +53,8 @@ def decode_best(emissions: Floats) -> Tags:
 
 def _max_softmax(scores: Floats) -> list[float]:
     """Return the largest softmax of each row."""
-    found: list[float] = (1 / np.exp(scores - scores.max(1, keepdims=True)).sum(1)).tolist()
-    return found
+    largest: list[float] = (1 / np.exp(scores - scores.max(1, keepdims=True)).sum(1)).tolist()
+    return largest
 
 
 def find_spans(tags: Sequence[str], scores: Sequence[float]) -> list[Span]:

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flair_nas.errors import FlairNasError
-from flair_nas.runtime.decoding import Span, decode_best, decode_viterbi, find_spans
-from flair_nas.runtime.model import Floats, Model
+from flair_nas.runtime.decoding import Floats, Span, decode_best, decode_viterbi, find_spans
+from flair_nas.runtime.model import Model
 from flair_nas.runtime.settings import MODEL, TRANSITIONS, read_settings
-from flair_nas.runtime.vectors import (
-    Embeddings,
-    Given,
-    LanguageModel,
-    Lookup,
-    Table,
-    WordCharacters,
-    read_array,
-)
+from flair_nas.runtime.vectors import Lookup, load_embeddings
 from flair_nas.runtime.words import LONG, Word, check_characters, split_words
 from flair_nas.storage.paths import user_path
-
-_KINDS: dict[str, Callable[[Mapping[str, Any], Path, int], Embeddings]] = {
-    "table": Table,
-    "characters": WordCharacters,
-    "language model": LanguageModel,
-}
-_NOT_WORDS = ("O", "_")
 
 
 class Tagger:
@@ -63,15 +47,9 @@ class Tagger:
                 f"vectors: Tagger(folder, vectors={{{missing[0]!r}: function}})"
             )
         self._settings, self._arguments = settings, (folder.absolute(), vectors, threads)
-        self._embeddings: list[Embeddings] = [
-            Given(e["name"], e["width"], vectors[e["name"]])
-            if e["kind"] == "given"
-            else _KINDS[e["kind"]](e, folder, threads)
-            for e in settings["embeddings"]
-        ]
-        tags = len(settings["tags"])
-        self._model = Model(folder / MODEL, threads, {"x": settings["width"], "lengths": None, "emissions": tags})
-        self._transitions = read_array(folder / TRANSITIONS, (tags, tags)) if settings["crf"] else None
+        self._embeddings = [load_embeddings(e, folder, vectors, threads) for e in settings["embeddings"]]
+        self._model = Model(folder / MODEL, threads)
+        self._transitions = np.load(folder / TRANSITIONS) if settings["crf"] else None
 
     def __reduce__(self) -> tuple[type[Tagger], tuple[Path, Mapping[str, Lookup], int]]:
         """Pickle the arguments: a copy, or another process, loads the folder again."""
@@ -151,12 +129,11 @@ class Tagger:
         tags = [settings["tags"][number] for number in numbers]
         if settings["spans"]:
             return find_spans(tags, scores)
-        found = zip(tags, itertools.count(), itertools.count(1), scores)
-        return [Span(*entry) for entry in found if entry[0] not in _NOT_WORDS]
+        return [Span(tag, n, n + 1, score) for n, (tag, score) in enumerate(zip(tags, scores)) if tag not in ("O", "_")]
 
 
 def _batch(sentences: Sequence[Sequence[Word]], batch_size: int) -> list[list[int]]:
-    """Return the numbers of sentences by batch: long ones alone, others with those of like length, empty ones nowhere.
+    """Group the numbers of sentences by like length, and leave out empty ones; a long sentence is a batch of its own.
 
     A batch costs as much as its longest sentence.
     """

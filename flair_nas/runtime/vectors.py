@@ -6,27 +6,20 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flair_nas.errors import FlairNasError, shown
-from flair_nas.runtime.model import STEPS, Floats, Model
+from flair_nas.errors import FlairNasError
+from flair_nas.runtime.decoding import Floats
+from flair_nas.runtime.model import STEPS, Model
 from flair_nas.runtime.words import Word
 
 Lookup = Callable[[list[str]], Floats]
 """A user's function from the words of a sentence to their vectors, [T, width]."""
 Codes = tuple[int, ...]
 """Numbers of a word's characters."""
-
-
-class Embeddings(Protocol):
-    """A source of vectors."""
-
-    def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
-        """Return the vectors of each sentence, [T, width]."""
-        ...
 
 
 class Table:
@@ -36,13 +29,12 @@ class Table:
         settings: ``keys`` and ``vectors``, names of the two files. If ``loose`` is true, a word is also looked up in
             lower case, and with its digits as # or 0. The last row is of unknown words.
         folder: the folder of the files.
-        threads: without effect.
     """
 
-    def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
-        keys = _read_keys(folder / settings["keys"])
+    def __init__(self, settings: Mapping[str, Any], folder: Path) -> None:
+        keys = json.loads((folder / settings["keys"]).read_text(encoding="utf-8"))
         self.rows = {key: row for row, key in enumerate(keys)}
-        self.vectors = read_array(folder / settings["vectors"], (len(keys) + 1, settings["width"]))
+        self.vectors = np.load(folder / settings["vectors"], mmap_mode="r")
         self.is_loose = settings["loose"]
 
     def row_of(self, word: str) -> int:
@@ -58,43 +50,27 @@ class Table:
         return [self.vectors[[self.row_of(word.text) for word in words]] for words in sentences]
 
 
-def _read_keys(path: Path) -> list[str]:
-    """Return the words of a table."""
-    try:
-        keys = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        keys = None
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise FlairNasError(f"{path}: this is no list of words; export once more")
-    return keys
-
-
 class WordCharacters:
     """Vectors from the characters of each word alone, by a bidirectional LSTM.
 
     Args:
-        settings: ``model`` and ``characters``.
-        folder: the folder of the model.
-        threads: threads of onnxruntime; 0 for all cores.
+        model: the LSTM.
+        ids: number of each character.
     """
 
-    def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
-        widths = {"ids": None, "lengths": None, "vectors": settings["width"]}
-        self.model = Model(folder / settings["model"], threads, widths)
-        self.ids: dict[str, int] = settings["characters"]
+    def __init__(self, model: Model, ids: Mapping[str, int]) -> None:
+        self.model, self.ids = model, ids
 
     def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
         """Return the vectors of each sentence, [T, width]."""
-        coded = [
-            [tuple(self.ids.get(character, 0) for character in word.text) for word in words] for words in sentences
-        ]
+        coded = [[tuple(self.ids.get(letter, 0) for letter in word.text) for word in words] for words in sentences]
         vectors = self._embed_words({codes for words in coded for codes in words})
         return [np.stack([vectors[codes] for codes in mix_up(words)]) for words in coded]
 
     def _embed_words(self, words: set[Codes]) -> dict[Codes, Floats]:
         """Return the vector of each word, [width]; words of like length are read together, and few long ones."""
         order = sorted(words, key=len)
-        found: dict[Codes, Floats] = {}
+        vectors: dict[Codes, Floats] = {}
         while order:
             count = max(1, min(len(order), STEPS // len(order[-1])))
             part = order[-count:]
@@ -103,12 +79,12 @@ class WordCharacters:
             ids = np.zeros((count, lengths[-1]), np.int64)
             for row, codes in zip(ids, part):
                 row[: len(codes)] = codes
-            found |= zip(part, self.model.run(["vectors"], {"ids": ids, "lengths": lengths})[0])
-        return found
+            vectors |= zip(part, self.model.run(["vectors"], {"ids": ids, "lengths": lengths})[0])
+        return vectors
 
 
 def mix_up(words: list[Codes]) -> list[Codes]:
-    """Return the word whose vector Flair gives each word of a sentence; taggers have learned with that.
+    """Return for each word of a sentence the word whose vector Flair uses, which taggers have learned with.
 
     All but the last occurrence of a word get the vector of another one, by the order of lengths.
     """
@@ -121,15 +97,13 @@ class LanguageModel:
     """Vectors from the states of a character language model, as Flair's `FlairEmbeddings` has them.
 
     Args:
-        settings: ``model``, ``characters``, and the options of `FlairEmbeddings`.
-        folder: the folder of the model.
-        threads: threads of onnxruntime; 0 for all cores.
+        model: the language model.
+        ids: number of each character.
+        settings: the width, and the options of `FlairEmbeddings`.
     """
 
-    def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
-        self.model = Model(folder / settings["model"], threads, {"ids": None, "states": settings["width"]})
-        self.ids: dict[str, int] = settings["characters"]
-        self.settings = settings
+    def __init__(self, model: Model, ids: Mapping[str, int], settings: Mapping[str, Any]) -> None:
+        self.model, self.ids, self.settings = model, ids, settings
 
     def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
         """Return the vectors of each sentence, [T, width]."""
@@ -138,17 +112,11 @@ class LanguageModel:
         ids = np.full((len(texts), size), self.ids.get(" ", 0), np.int64)
         for row, text in zip(ids, texts):
             row[: len(text)] = [self.ids.get(character, 0) for character in text]
-        found: list[list[tuple[NDArray[np.intp], Floats]]] = [[] for _ in texts]
+        vectors: list[Floats] = [np.empty((len(words), self.settings["width"]), np.float32) for words in sentences]
         for begin, states in self._run(ids):
-            for row, wanted, parts in zip(states, places, found):
-                (here,) = np.nonzero((wanted >= begin) & (wanted < begin + len(row)))
-                parts.append((here, row[wanted[here] - begin]))
-        vectors = []
-        for wanted, parts in zip(places, found):
-            result = np.empty((len(wanted), parts[0][1].shape[1]), np.float32)
-            for here, rows in parts:
-                result[here] = rows
-            vectors.append(result)
+            for row, wanted, result in zip(states, places, vectors):
+                here = (wanted >= begin) & (wanted < begin + len(row))  # [T]
+                result[here] = row[wanted[here] - begin]
         return vectors
 
     def _read(self, words: Sequence[Word]) -> tuple[str, NDArray[np.intp]]:
@@ -197,27 +165,21 @@ class Given:
 
     def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
         """Return the vectors of each sentence, [T, width]."""
-        found = []
-        for words in sentences:
-            vectors = np.asarray(self.lookup([word.text for word in words]), np.float32)
-            if vectors.shape != (len(words), self.width):
+        vectors = [np.asarray(self.lookup([word.text for word in words]), np.float32) for words in sentences]
+        for words, rows in zip(sentences, vectors):
+            if rows.shape != (len(words), self.width):
                 expected = f"{len(words)} words must get vectors [{len(words)}, {self.width}]"
-                raise FlairNasError(f"vectors of {self.name}: {expected}, got {list(vectors.shape)}")
-            found.append(vectors)
-        return found
+                raise FlairNasError(f"vectors of {self.name}: {expected}, got {list(rows.shape)}")
+        return vectors
 
 
-def read_array(path: Path, shape: tuple[int, int]) -> Floats:
-    """Return an array of float32, mapped from a file.
-
-    Raises:
-        FlairNasError: the file is damaged, or the array has another shape.
-    """
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        found = f"{array.dtype} {list(array.shape)}"
-    except Exception as error:  # a damaged header can raise nearly anything
-        raise FlairNasError(f"{path}: this is no array ({shown(error)}); export once more") from None
-    if (array.dtype, array.shape) != (np.float32, shape):
-        raise FlairNasError(f"{path}: it must hold float32 {list(shape)}, got {found}; export once more")
-    return np.asarray(array)
+def load_embeddings(
+    settings: Mapping[str, Any], folder: Path, vectors: Mapping[str, Lookup], threads: int
+) -> Table | WordCharacters | LanguageModel | Given:
+    """Return the embeddings of an entry in a tagger's settings."""
+    if settings["kind"] == "given":
+        return Given(settings["name"], settings["width"], vectors[settings["name"]])
+    if settings["kind"] == "table":
+        return Table(settings, folder)
+    model, ids = Model(folder / settings["model"], threads), settings["characters"]
+    return WordCharacters(model, ids) if settings["kind"] == "characters" else LanguageModel(model, ids, settings)

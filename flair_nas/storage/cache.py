@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.storage.files import DISK_FULL, hash_data, hash_file, write_text
-from flair_nas.storage.locks import locked
+from flair_nas.storage.folders import locked
 from flair_nas.storage.paths import cache_root, check_regular
 
 log = logging.getLogger("flair_nas")
@@ -62,10 +62,10 @@ def cached_folder(
         OSError: the disk is full. No half-written folder is left, also if `build` raises an error.
     """
     folder = cache_root(cache) / kind.folder / fingerprint
-    aside = folder.with_name(f".{fingerprint}.old")  # the folder while a newer one takes its place
     content, problem = _look(folder)
     if content is not None and not refresh:
         return folder, content
+    aside = folder.with_name(f".{fingerprint}.old")  # the folder while a newer one takes its place
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _claimed(folder, kind) as part:
@@ -87,13 +87,10 @@ def cached_folder(
     except OSError as error:
         advice = f"choose another folder with the environment variable {kind.variable}"
         if error.errno in DISK_FULL:
-            message = (
-                f"no room for the {kind.content} (nothing half-written is left); free some disk space, or {advice}"
-            )
-            raise OSError(errno.ENOSPC, message, str(folder)) from error
-        raise CacheError(
-            f"{folder.parent}: cannot write to this cache of {kind.content} ({error.strerror or error}); {advice}"
-        ) from error
+            message = f"no room for the {kind.content} (nothing half-written is left); free some disk space"
+            raise OSError(errno.ENOSPC, f"{message}, or {advice}", str(folder)) from error
+        message = f"cannot write to this cache of {kind.content} ({error.strerror or error})"
+        raise CacheError(f"{folder.parent}: {message}; {advice}") from error
 
 
 def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
@@ -135,11 +132,9 @@ def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> 
 @contextlib.contextmanager
 def _claimed(folder: Path, kind: Kind) -> Iterator[Path]:
     """Yield an empty folder beside `folder` that no other process writes to; remove it if it was not renamed."""
-
-    def waiting() -> None:
-        log.warning("%s: waiting for another process that is making these %s", folder, kind.content)
-
-    with locked(folder.with_name(f".{folder.name}.lock"), waiting) as fault:
+    message = "%s: waiting for another process that is making these %s"
+    lock = folder.with_name(f".{folder.name}.lock")
+    with locked(lock, lambda: log.warning(message, folder, kind.content)) as fault:
         part = folder.with_name(f".{folder.name}.part")
         _remove(part)
         if fault is None:
@@ -167,9 +162,8 @@ def _put_in_place(part: Path, folder: Path, kind: Kind) -> None:
             raise
         content, problem = _look(folder)  # where there are no locks, another process may have been faster
         if content is None:
-            raise CacheError(
-                f"{folder}: this cache of {kind.content} is damaged ({problem}) and cannot be removed; remove it"
-            ) from None
+            problem = f"this cache of {kind.content} is damaged ({problem}) and cannot be removed"
+            raise CacheError(f"{folder}: {problem}; remove it") from None
 
 
 def _remove(path: Path) -> None:

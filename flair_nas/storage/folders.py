@@ -1,4 +1,7 @@
-"""Locked folders, and sets of files that are replaced whole or not at all."""
+"""Locks of files and folders, and sets of files that are replaced whole or not at all.
+
+One process holds a lock at a time; the system releases it when the process ends.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,70 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from flair_nas.errors import FlairNasError
 from flair_nas.storage.files import UNFINISHED, is_unfinished
-from flair_nas.storage.locks import LockHeldError, locked
 
 log = logging.getLogger("flair_nas")
 
 LOCK = ".lock"
+
+
+class LockHeldError(Exception):
+    """Error of a lock that another process holds; it names the process if it can."""
+
+
+@contextlib.contextmanager
+def locked(path: Path, waiting: Callable[[], object] | None = None) -> Iterator[OSError | None]:
+    """Hold a lock file while the block runs, and delete it afterwards.
+
+    Args:
+        path: the lock file, with the number of the process. A killed process leaves it behind, unlocked.
+        waiting: called before this process waits for another. If it is None, `LockHeldError` is raised instead.
+
+    Yields:
+        None, or the reason why nothing is locked on a file system without locks.
+
+    Raises:
+        LockHeldError: another process holds the lock, and `waiting` is None.
+        OSError: the file cannot be written, or it is a symbolic link.
+    """
+    path = path.absolute()  # the working directory may change in the block
+    lock = FileLock(path, fallback_to_soft=False, on_acquired=_write_process)
+    fault = None
+    try:
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            if waiting is None:
+                raise LockHeldError(_describe_holder(path)) from None
+            waiting()
+            lock.acquire()
+    except OSError as error:
+        if error.filename is not None:  # opening failed; an error of locking names no file
+            raise
+        fault = error
+    try:
+        yield fault
+    finally:
+        if lock.is_locked or fault:  # False in a fork of the holder
+            with contextlib.suppress(OSError):
+                path.unlink()  # before the release: a process that waits for this file opens a new one
+        lock.release()
+
+
+def _write_process(descriptor: int) -> None:
+    with contextlib.suppress(OSError):  # a full disk; the number only serves a message
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+
+
+def _describe_holder(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        if (number := path.read_text(errors="replace")).isdigit():
+            return f"another process ({number})"
+    return "another process"
 
 
 @contextlib.contextmanager
@@ -35,9 +95,8 @@ def locked_folder(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise FlairNasError(f"cannot write to the folder {folder}: {error.strerror or error}") from None
         except LockHeldError as holder:
-            raise FlairNasError(
-                f"{folder} is in use by {holder}; wait until it ends, or choose another folder"
-            ) from None
+            problem = f"{folder} is in use by {holder}; wait until it ends, or choose another folder"
+            raise FlairNasError(problem) from None
         if fault is not None:
             log.warning("%s cannot be locked (%s): let no other process use it", folder, fault.strerror)
         yield
@@ -65,36 +124,23 @@ def whole_files(folder: Path, last: str, ours: Callable[[Path], Collection[str]]
         FlairNasError: the folder holds other files, is a file, or another process is writing to it.
         OSError: it cannot be written.
     """
-    _check_others(folder, ours(folder))
-    with locked_folder(folder):
-        before = {*ours(folder)}
-        _check_others(folder, before)  # another process may have written since
-        for path in filter(is_unfinished, folder.iterdir()):  # of a process that was killed
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        with tempfile.TemporaryDirectory(prefix=".", suffix=UNFINISHED, dir=folder) as name, _named(name, folder):
-            yield Path(name)
-            for path in sorted(Path(name).iterdir(), key=lambda path: path.name == last):
-                os.replace(path, folder / path.name)
-        for old in before - {*ours(folder)}:
-            (folder / old).unlink(missing_ok=True)
-
-
-def _check_others(folder: Path, ours: Collection[str]) -> None:
-    """Raise FlairNasError if a path is a file, or a folder with other files than `ours`."""
     if folder.exists() and not folder.is_dir():
         raise FlairNasError(f"{folder} is a file; name a folder")
-    paths = sorted(folder.iterdir()) if folder.exists() else []
-    others = [path.name for path in paths if path.name not in (*ours, LOCK) and not is_unfinished(path)]
-    if others:
+    names = sorted(path.name for path in folder.iterdir() if not is_unfinished(path)) if folder.exists() else []
+    if others := [name for name in names if name not in (*ours(folder), LOCK)]:
         raise FlairNasError(f"{folder} holds other files ({', '.join(others[:5])}); name a new folder")
-
-
-@contextlib.contextmanager
-def _named(part: str, folder: Path) -> Iterator[None]:
-    """Let an OSError of a file in `part` name the file of `folder` that it becomes."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error.filename, str) and Path(error.filename).parent == Path(part):
-            raise OSError(error.errno, error.strerror, str(folder / Path(error.filename).name)) from error
-        raise
+    with locked_folder(folder):
+        before = {*ours(folder)}
+        for path in filter(is_unfinished, folder.iterdir()):  # of a process that was killed
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with tempfile.TemporaryDirectory(prefix=".", suffix=UNFINISHED, dir=folder) as name:
+            try:
+                yield Path(name)
+                for path in sorted(Path(name).iterdir(), key=lambda path: path.name == last):
+                    os.replace(path, folder / path.name)
+            except OSError as error:  # name the file that is to be, not the temporary one
+                if isinstance(error.filename, str) and Path(error.filename).parent == Path(name):
+                    raise OSError(error.errno, error.strerror, str(folder / Path(error.filename).name)) from error
+                raise
+        for old in before - {*ours(folder)}:
+            (folder / old).unlink(missing_ok=True)

@@ -41,10 +41,9 @@ def find_parts(files: Iterable[Path]) -> dict[str, Path]:
         FlairNasError: several files could be a part, or a name could mean several parts.
     """
     by_part = [(part_of(file), file) for file in sorted(files)]
-    for part in PART_NAMES:
-        several = [file for name, file in by_part if name == part]
+    parts = {part: [file for name, file in by_part if name == part] for part in PART_NAMES}
+    for part, several in parts.items():
         if len(several) > 1:
             names = ", ".join(file.name for file in several)
             raise FlairNasError(f"{several[0].parent}: several files could be the {part} part ({names}); keep one here")
-    found = dict(by_part)
-    return {part: found[part] for part in PART_NAMES if part in found}
+    return {part: several[0] for part, several in parts.items() if several}

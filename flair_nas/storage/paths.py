@@ -45,13 +45,13 @@ def typed(path: str | Path) -> str:
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
-def read_file(path: str | Path, most: int) -> bytes:
-    """Read a regular file of at most so many bytes; the `strerror` of an OSError tells what is wrong."""
+def read_file(path: str | Path, max_bytes: int) -> bytes:
+    """Read a regular file of at most `max_bytes`; the `strerror` of an OSError tells what is wrong."""
     check_regular(path)
     with open(path, "rb") as stream:
-        content = stream.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"it is too large, it has more than {most:,} bytes", str(path))
+        content = stream.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"it is too large, it has more than {max_bytes:,} bytes", str(path))
     return content
 
 
@@ -136,10 +136,9 @@ def cache_root(cache: Path | None = None) -> Path:
         folder = Path(tempfile.gettempdir()) / f"flair-nas-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         if fault := find_foreign_writer(folder):
-            raise FlairNasError(
-                f"there is no home folder for caches, and {folder} {fault}; name another folder with the environment "
-                "variable FLAIR_NAS_CACHE"
-            ) from None
+            problem = f"there is no home folder for caches, and {folder} {fault}"
+            remedy = "name another folder with the environment variable FLAIR_NAS_CACHE"
+            raise FlairNasError(f"{problem}; {remedy}") from None
         return folder
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from flair_nas import FlairNasError, Genotype, ParallelRNN, RecurrentState, SearchedRNN, bundled_names, load_genotype
+from flair_nas.genotype import OPERATION_TABLE
 from flair_nas.nn.state import initial_state
 from flair_nas.onnx import export_layer
 
@@ -155,3 +156,14 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(tmp_path:
     assert not [*tmp_path.iterdir()]
     export_layer(layer, tmp_path / "file", opset=21)
     assert onnxruntime.InferenceSession(tmp_path / "file", providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("name", ["softmax", "cumsum", "amax"])
+def test_an_operation_of_another_function_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation = OPERATION_TABLE["relu"]._replace(function=lambda z: getattr(z, name)(-1))
+    monkeypatch.setitem(OPERATION_TABLE, "relu", operation)
+    with pytest.raises(FlairNasError, match=rf"torch.{name} cannot be exported to ONNX; write the equation with"):
+        export_layer(SearchedRNN(3, 4, Genotype.parse("relu0")), tmp_path / "file")
+    assert not [*tmp_path.iterdir()]

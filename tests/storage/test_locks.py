@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from own_process import python
 
-from flair_nas.storage.locks import LockHeldError, locked
+from flair_nas.storage.folders import LockHeldError, locked
 
 HOLD = """
 import signal
