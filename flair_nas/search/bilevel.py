@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from flair_nas.errors import NotFiniteError
+from flair_nas.errors import NotFiniteError, name_largest_gradient
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.protocols import REMEDY
 
@@ -295,10 +295,7 @@ def check_finite(
     if math.isfinite(loss) and math.isfinite(total):
         return total
     names = {id(parameter): name for name, parameter in objective.module.named_parameters()}
-    norms = [(float(torch.linalg.vector_norm(gradient)), names[id(p)]) for p, gradient in zip(parameters, gradients)]
-    # one that is not a number counts as larger than all
-    norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))
+    norms = {names[id(p)]: float(torch.linalg.vector_norm(gradient)) for p, gradient in zip(parameters, gradients)}
     raise NotFiniteError(
-        f"not finite in epoch {epoch}, step {step + 1}: {which} loss {loss:g}; the largest gradient is that of {name}, "
-        f"its norm is {norm:g}. {REMEDY}"
+        f"not finite in epoch {epoch}, step {step + 1}: {which} loss {loss:g}; {name_largest_gradient(norms)}. {REMEDY}"
     )
