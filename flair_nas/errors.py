@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,12 @@ class FlairNasError(ValueError):
 
 class NotFiniteError(FlairNasError):
     """A loss or gradient that is not finite."""
+
+
+def name_largest_gradient(norms: Mapping[str, float]) -> str:
+    """Return a clause on the largest gradient, by the norms of all. Not a number is larger than all numbers."""
+    name = max(norms, key=lambda name: (math.isnan(norms[name]), norms[name]))
+    return f"the largest gradient is that of {name}, its norm is {norms[name]:g}"
 
 
 def printable(message: str) -> str:

@@ -6,6 +6,7 @@ import ast
 import json
 import posixpath
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ def _link(target: str, anchor: str, path: str) -> str:
 def _report(packed: Path) -> str:
     """Return the report on the runs of a file."""
     folder = ROOT / "build" / "reports" / packed.stem
+    shutil.rmtree(folder, ignore_errors=True)  # it may hold runs of an earlier file
     for line in map(json.loads, packed.read_text(encoding="utf-8").splitlines()):
         file = folder / line["file"]
         file.parent.mkdir(parents=True, exist_ok=True)

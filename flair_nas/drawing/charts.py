@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from flair_nas.drawing.curves import list_panels
+from flair_nas.drawing.curves import Panel, list_health, metric_curve
 from flair_nas.runs.epoch_record import Line
 from flair_nas.runs.metric import Metric
 from flair_nas.storage.files import whole_file
@@ -83,7 +83,8 @@ def draw_progress(history: Sequence[Line], path: str | Path, metric: Metric) -> 
     Raises:
         OSError: the file cannot be written.
     """
-    panels = list_panels(history, metric)
+    supernet = Panel("supernet", f"{metric.title} on dev", [metric_curve(history, metric)], metric.log)
+    panels = [supernet, *list_health(history)]
     with _figure_file(path, 5 * len(panels), 3.6) as figure:
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
             for curve in panel.curves:  # a value of None leaves a gap

@@ -16,7 +16,7 @@ PARTS = {"intra": "cell", "inter": "gates"}
 
 
 class Curve(NamedTuple):
-    """A curve. Missing values are None. A curve that is not `named` is drawn faintly, without a legend."""
+    """A curve; a missing value is None. A curve that is not `named` is drawn faintly, without a legend."""
 
     name: str
     xs: Sequence[float]
@@ -69,7 +69,7 @@ def metric_curve(history: Sequence[Line], metric: Metric, name: str = "", colour
 
 
 def list_deviations(history: Sequence[Line]) -> list[Curve]:
-    """Return the curves of MAD of cell and gates: the mean absolute deviation of the mixing weights from uniform."""
+    """Return the curves of MAD of cell and gates, the mean absolute deviation of mixing weights from uniform."""
     points = [
         (line["epoch"] - 1 + point["step"] / line["steps"], point)
         for line in history
@@ -82,26 +82,16 @@ def list_deviations(history: Sequence[Line]) -> list[Curve]:
     ]
 
 
-def list_drifts(history: Sequence[Line]) -> list[Curve]:
-    """Return the curves of the drift of the architecture weights, of cell and gates."""
+def list_health(history: Sequence[Line]) -> list[Panel]:
+    """Return the panels of MAD and drift, of cell and gates, if they have curves."""
     epochs = [line["epoch"] for line in history]
-    return [
+    drifts = [
         Curve(name, epochs, ys, colour)
         for colour, (part, name) in zip(COLOURS, PARTS.items())
         if any(ys := get_values(history, "health", "parts", part, "drift"))
     ]
-
-
-def list_health(history: Sequence[Line]) -> list[Panel]:
-    """Return the panels of MAD and drift, those that have curves."""
     panels = [
         Panel("MAD of the mixing weights", "MAD", list_deviations(history)),
-        Panel("drift of the architecture weights", "drift", list_drifts(history)),
+        Panel("drift of the architecture weights", "drift", drifts),
     ]
     return [panel for panel in panels if panel.curves]
-
-
-def list_panels(history: Sequence[Line], metric: Metric) -> list[Panel]:
-    """Return the panels of a search: the metric of its supernet, then those of `list_health`."""
-    supernet = Panel("supernet", f"{metric.title} on dev", [metric_curve(history, metric)], metric.log)
-    return [supernet, *list_health(history)]

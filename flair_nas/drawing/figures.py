@@ -1,7 +1,4 @@
-"""Figures as Plotly takes them: plain dictionaries of data, layout and frames. Nothing here imports Plotly.
-
-``resources/report/template.json`` has the settings that all figures share.
-"""
+"""Figures as Plotly takes them: plain dictionaries of data, layout and frames. Nothing here imports Plotly."""
 
 from __future__ import annotations
 
@@ -49,22 +46,20 @@ def draw_curves(
     curves: Sequence[Curve], title: str, x: str, y: str, detail: Detail, *, log: bool = False, at: Sequence[float] = ()
 ) -> Figure:
     """Draw curves, and a vertical line at each x of `at`."""
-    data = []
-    for curve in curves:
-        points = thin(list(zip(curve.xs, curve.ys)), detail.points)
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers" if len(points) <= _FEW else "lines",
-                "name": label(curve.name),
-                "x": [place for place, _ in points],
-                "y": [value for _, value in points],
-                "line": {"color": curve.colour, "width": 2 if curve.named else 1, "dash": curve.dash},
-                "opacity": 1 if curve.named else 0.45,
-                "showlegend": curve.named,
-                "fill": curve.fill,
-            }
-        )
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers" if min(len(curve.xs), detail.points) <= _FEW else "lines",
+            "name": label(curve.name),
+            "x": thin(curve.xs, detail.points),
+            "y": thin(curve.ys, detail.points),
+            "line": {"color": curve.colour, "width": 2 if curve.named else 1, "dash": curve.dash},
+            "opacity": 1 if curve.named else 0.45,
+            "showlegend": curve.named,
+            "fill": curve.fill,
+        }
+        for curve in curves
+    ]
     names = [curve.name for curve in curves if curve.named]
     more = 19 * (sum(45 + 7 * len(name) for name in names) // _LEGEND) if len(names) > 1 else 0
     layout: Figure = {
@@ -109,8 +104,8 @@ def draw_heat(steps: Sequence[Heat], rows: Sequence[str], columns: Sequence[str]
     """Draw heat maps as frames of one figure, on one scale. The page begins with the last frame."""
     frames: list[Figure] = []
     for place, step in enumerate(steps):
-        marks = {"x": [column for _, column in step.marks], "y": [row for row, _ in step.marks]}
-        frames.append({"name": str(place), "data": [{"z": step.values}, marks]})
+        marked_rows, marked_columns = [row for row, _ in step.marks], [column for _, column in step.marks]
+        frames.append({"name": str(place), "data": [{"z": step.values}, {"x": marked_columns, "y": marked_rows}]})
     numbers = [value for step in steps for row in step.values for value in row if value is not None]
     heat = {"x": list(columns), "y": list(rows), "zmin": min(numbers), "zmax": max(numbers)}
     marker = {"symbol": "circle-open", "size": 11, "color": "#e5383b", "line": {"width": 2.5}}

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_swa_multi_avg_fn
 from tqdm import tqdm
 
-from flair_nas.errors import NotFiniteError
+from flair_nas.errors import NotFiniteError, name_largest_gradient
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel, LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream
@@ -276,9 +276,10 @@ class _Training:
         scale = (self.config.clip / (norm + 1e-6)).clamp(max=1.0)
         value, total, length = map(float, torch.stack([loss.cross_entropy, loss.total, norm]).tolist())
         if not all(map(math.isfinite, (to_perplexity(value), total, length))):
-            worst = max(zip(norms.tolist(), gradients), key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
-            largest = f"the largest gradient is that of {worst[1]} (norm {worst[0]:g})."
-            raise NotFiniteError(f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, {largest}")
+            largest = name_largest_gradient(dict(zip(gradients, norms.tolist())))
+            raise NotFiniteError(
+                f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, {largest}."
+            )
         for gradient in gradients.values():
             gradient.mul_(scale)
         return value

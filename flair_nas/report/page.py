@@ -17,16 +17,12 @@ MAX_BYTES = 6_000_000
 
 
 class Section:
-    """A section of a page: a title, and HTML below it. Text that is passed in is escaped.
-
-    Attributes:
-        figures: its figures by name, for files.
-    """
+    """A section of a page: a title, and HTML below it. Text that is passed in is escaped."""
 
     def __init__(self, title: str, note: str = "") -> None:
         self.title, self.note = title, note
         self.parts: list[str] = []
-        self.figures: dict[str, Figure] = {}
+        self.figures: dict[str, Figure] = {}  # by name, for files
 
     def add(self, text: str, kind: str = "") -> None:
         """Add a paragraph: plain, a ``verdict`` or a ``remark``."""
@@ -42,10 +38,10 @@ class Section:
         height = figure["layout"]["height"]
         return f'<div class="plot" style="height:{height}px">{script(figure)}</div>'
 
-    def fold(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
-        """Add a folded table of names and values, if there are any."""
+    def fold(self, title: str, rows: Sequence[Sequence[str]], headers: Sequence[str] = ()) -> None:
+        """Add a folded table, if it has rows."""
         if rows:
-            self.parts.append(f"<details><summary>{escape(title)}</summary>{table(rows)}</details>")
+            self.parts.append(f"<details><summary>{escape(title)}</summary>{table(rows, headers)}</details>")
 
     def to_html(self) -> str:
         """Return the section as HTML."""
@@ -76,12 +72,11 @@ def load_plotly() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise FlairNasError("flair-nas report needs Plotly: pip install 'flair-nas[report]'") from None
-    code: str = get_plotlyjs()
-    return code
+    return str(get_plotlyjs())
 
 
 def to_page(title: str, sections: Sequence[Section], plotly: str) -> str:
-    """Return the whole page."""
-    template = Template(resource_path("report", "page.html").read_text(encoding="utf-8"))
+    """Return the whole page; `plotly` is the code of plotly.js."""
     body = "\n".join(section.to_html() for section in sections)
+    template = Template(resource_path("report", "page.html").read_text(encoding="utf-8"))
     return template.substitute(title=escape(title), body=body, plotly=plotly, template=script(load_template()))

@@ -26,7 +26,7 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
     section, final = begin_section(run), None
     with contextlib.suppress(FlairNasError, OSError):  # not there yet, or damaged
         final = Genotype.load(run.folder / "genotype.json")
-    origin: JSON = dict(final.origin) if final else {}
+    origin = dict(final.origin) if final else {}
     if origin.get("verdict"):
         section.add(f"Verdict: {origin['verdict']}", "verdict")
     elif run.history:
@@ -54,9 +54,9 @@ def _draw_tasks(section: Section, history: Sequence[JSON], detail: Detail) -> No
     epochs, figures = [line["epoch"] for line in history], dict[str, Figure]()
     for name, task in history[-1].get("tasks", {}).items():
         key = next((key for key in task if key != "dev_loss"), "dev_loss")
-        ys = get_values(history, "tasks", name, key)
+        curve = Curve(name, epochs, get_values(history, "tasks", name, key), COLOURS[0])
         title = f"{name}: {key.removeprefix('dev_')}"
-        figures[f"task {name}"] = draw_curves([Curve(name, epochs, ys, COLOURS[0])], title, "epoch", title, detail)
+        figures[f"task {name}"] = draw_curves([curve], title, "epoch", title, detail)
     if figures:
         section.draw(**figures)
 
@@ -83,12 +83,8 @@ def _add_epochs(section: Section, run: RunFolder, detail: Detail) -> None:
     section.parts += ['<div class="pair"><div>', *pictures.values(), "</div><div>"]
     heats = list(_draw_mixing(run, [history[place] for place in places], [genotypes[place] for place in places]))
     section.parts += [section.place(name, figure) for name, figure in heats]
-    if heats:
-        section.add(
-            "Mixing weights over the even weight: all are 1 before a search. Rings: edges of the genotype.", "note"
-        )
-    else:
-        section.add("There are no heat maps: this history has no mixing weights.", "note")
+    legend = "Mixing weights over the even weight: all are 1 before a search. Rings: edges of the genotype."
+    section.add(legend if heats else "There are no heat maps: this history has no mixing weights.", "note")
     section.parts.append("</div></div></div>")
 
 
@@ -162,9 +158,8 @@ def _scale(line: JSON, table: str, relaxation: object) -> dict[str, list[float]]
     """Return a row of mixing weights for each edge, times the number of choices in its softmax."""
     mixing = line.get("mixing", {})
     edges, entries = mixing.get(table, []), mixing.get(f"{table}_entries", [])
-    letter, past, first = (
-        ("s", "", 0) if table.endswith("cell") else ("f", "x", 1) if "state" in table else ("g", "h", 1)
-    )
+    letter, past = ("s", "") if table.endswith("cell") else ("f", "x") if "state" in table else ("g", "h")
+    first = 1 if past else 0
     rows = {
         f"{past}[t-{node}] → {letter}{node}": [round(len(row) * p, 3) for p in row]
         for node, row in enumerate(entries, start=1)

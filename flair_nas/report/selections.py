@@ -29,13 +29,12 @@ def describe_selection(run: RunFolder, detail: Detail) -> Section:
     ledger = Ledger(run.folder / "ledger.json")
     task = TAGGING if "corpus" in run.settings else TEXT
     _add_answer(section, run, duration(ledger.seconds))
-    runs = {name: figures for name, figures in ledger.runs.items() if figures.get("dev")}
-    if not runs:
-        section.add("No candidate has ended an epoch yet, so there is nothing to draw.", "remark")
-    else:
+    if runs := {name: figures for name, figures in ledger.runs.items() if figures.get("dev")}:
         finalists = _find_finalists(ledger)
         _draw_rungs(section, run, task, runs, finalists, detail)
         _draw_difference(section, task, runs, finalists, detail)
+    else:
+        section.add("No candidate has ended an epoch yet, so there is nothing to draw.", "remark")
     failed = [(_shorten(name), figures["error"]) for name, figures in ledger.runs.items() if "error" in figures]
     section.fold("Failed", failed)
     return section
@@ -54,9 +53,10 @@ def _add_answer(section: Section, run: RunFolder, spent: str) -> None:
         text = block.strip()
         if text.startswith("|"):
             cells = [[_as_text(cell) for cell in re.split(r" \| ", line.strip("| "))] for line in text.splitlines()]
-            rows = table(cells[2:], cells[0])
-            folded = f"<details><summary>All candidates</summary>{rows}</details>"
-            section.parts.append(folded if block is tables[-1] else rows)
+            if block is tables[-1]:
+                section.fold("All candidates", cells[2:], cells[0])
+            else:
+                section.parts.append(table(cells[2:], cells[0]))
         elif text.startswith("- "):
             for line in text.splitlines():
                 section.add(_as_text(line.removeprefix("- ")), "remark")
@@ -70,7 +70,7 @@ def _as_text(markdown: str) -> str:
 
 
 def _find_finalists(ledger: Ledger) -> list[str]:
-    """Return the candidates of the last judgement, the baseline first. Return none before it."""
+    """Return the candidates of the last judgement, the baseline first; an empty list before it."""
     judged = [*ledger.plan.get("fresh", {})]
     match = re.fullmatch(r"\d+ of (\S+)(?: and (\S+))?", judged[-1]) if judged else None
     return [name for name in match.groups() if name] if match else []

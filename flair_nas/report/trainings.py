@@ -15,7 +15,7 @@ from flair_nas.runs.metric import ACCURACY, METRICS, Metric
 
 def find_metric(run: RunFolder) -> Metric | None:
     """Return the metric of a run, or None if no epoch has ended."""
-    lines = list(itertools.chain(*run.histories.values()))
+    lines = [line for history in run.histories.values() for line in history]
     return next((metric for key, metric in METRICS.items() if any(key in line for line in lines)), None)
 
 
@@ -26,16 +26,15 @@ def find_title(run: RunFolder, metric: Metric) -> str:
 
 
 def add_seconds(history: Sequence[JSON]) -> list[float]:
-    """Return the time from the start to the end of each epoch, with evaluation."""
+    """Return the seconds from the start of a run to the end of each epoch, with evaluation."""
     pairs = zip(get_values(history, "seconds"), get_values(history, "evaluation_seconds"))
     return list(itertools.accumulate((training or 0.0) + (evaluation or 0.0) for training, evaluation in pairs))
 
 
 def get_best(history: Sequence[JSON], metric: Metric) -> list[float | None]:
     """Return the metric of the best candidate at the end of each epoch, or None before one is scored."""
-    (key,) = metric.best(0.0)
-    from_loss = metric.from_loss
-    return [value if value is None or from_loss is None else from_loss(value) for value in get_values(history, key)]
+    (key,), convert = metric.best(0.0), metric.from_loss or float
+    return [value if value is None else convert(value) for value in get_values(history, key)]
 
 
 def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]:
@@ -48,8 +47,7 @@ def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]
         by_epoch, by_second, so_far = list[Curve](), list[Curve](), list[Curve]()
         section = Section(f"{title[0].upper()}{title[1:]}")
         for run, colour in zip(chosen, itertools.cycle(COLOURS)):
-            dashes = itertools.cycle(("solid", "dash", "dot"))
-            for (part, history), dash in zip(run.histories.items(), dashes):
+            for (part, history), dash in zip(run.histories.items(), itertools.cycle(("solid", "dash", "dot"))):
                 curve = metric_curve(history, metric, f"{run.name} {part}".strip(), colour)._replace(dash=dash)
                 by_epoch.append(curve)
                 by_second.append(curve._replace(xs=add_seconds(history)))
@@ -71,8 +69,8 @@ def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]
 
 def describe_training(run: RunFolder, detail: Detail) -> Section:
     """Return the section on a training."""
-    section = begin_section(run)
-    section.fold("Final figures", list_settings({k: v for k, v in run.figures.items() if k != "seeds"}))
+    section, figures = begin_section(run), {name: figure for name, figure in run.figures.items() if name != "seeds"}
+    section.fold("Final figures", list_settings(figures))
     return section
 
 

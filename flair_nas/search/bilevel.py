@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flair_nas.errors import NotFiniteError
+from flair_nas.errors import NotFiniteError, name_largest_gradient
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.protocols import REMEDY, Batch, BatchPart, Objective, Reduce
 from flair_nas.search.settings import CommonSettings
@@ -258,8 +258,5 @@ def check_finite(
     if math.isfinite(loss) and math.isfinite(total):
         return total
     names = {id(parameter): name for name, parameter in objective.module.named_parameters()}
-    norms = [(gradient_norm([gradient]), names[id(weight)]) for weight, gradient in zip(weights, gradients)]
-    norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))  # not a number counts as the largest
-    raise NotFiniteError(
-        f"not finite in {place}; the largest gradient is that of {name}, its norm is {norm:g}. {REMEDY}"
-    )
+    norms = {names[id(weight)]: gradient_norm([gradient]) for weight, gradient in zip(weights, gradients)}
+    raise NotFiniteError(f"not finite in {place}; {name_largest_gradient(norms)}. {REMEDY}")

@@ -88,6 +88,13 @@ class Objective(Protocol):
         return None
 
 
+def carry_step(objective: Objective, epoch: int, step: int) -> tuple[int, int]:
+    """Return the epoch and the step in it, for a step that may be counted beyond the end of its epoch."""
+    while step >= (count := objective.steps(epoch)):
+        epoch, step = epoch + 1, step - count
+    return epoch, step
+
+
 class StepFigures(NamedTuple):
     """Figures of a step."""
 

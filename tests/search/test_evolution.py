@@ -206,7 +206,7 @@ def test_the_rate_falls_within_each_training(kind: str, text: Path) -> None:
 
     with patched(strategy, "train", training):
         run_whole(strategy)
-    planned = strategy.planned_steps()
+    planned = strategy.planned_steps
     longest = max(rates.values(), key=len)
     assert planned - 1 <= len(longest) <= planned + 1
     for found in rates.values():

@@ -9,6 +9,7 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -179,8 +180,12 @@ def test_turns_are_equal_or_by_size(tasks: list[dict[str, Any]]) -> None:
     steps = [objective.steps(1) for objective in equal.objectives]
     assert steps[0] > 2 * steps[1] and equal.steps(1) == 2 * steps[1]
     assert [equal._turn(1, step)[0] for step in range(4)] == [0, 1, 0, 1]
-    assert equal._place(0, 2, 0) == (1, steps[1])  # the text goes on where its turn in epoch 1 ended
-    assert equal._place(0, 1 + steps[0], 1) == (1 + steps[1], 1)
+    text = equal.objectives[0]
+    with mock.patch.object(text, "training_batch", wraps=text.training_batch) as read:
+        equal.training_batch(2, 0)
+        equal.training_batch(1 + steps[0], 2)
+    # the text goes on where its last turn ended
+    assert [call.args for call in read.call_args_list] == [(1, steps[1]), (1 + steps[1], 1)]
     by_size = objective_of(settings(tasks, balance="size"))
     turns = [by_size._turn(1, step) for step in range(by_size.steps(1))]
     for task, count in enumerate(steps):

@@ -25,7 +25,7 @@ from flair_nas.tagging.quiet import no_flair_bars
 
 
 def read(config: ClassificationSearchConfig, data: Data = None, progress: bool = False) -> TaggingCorpus:
-    """Read the corpus that the settings name, or use the one passed: what `load_classes` returns, or takes."""
+    """Read the corpus that the settings name, or the one passed, which `load_classes` returns or takes."""
     corpus = data if isinstance(data, TaggingCorpus) else load_classes(config.corpus if data is None else data)
     describe_corpus(corpus)
     return corpus

@@ -28,10 +28,7 @@ _POOL = 50  # batches whose sentences are sorted by length before they are parte
 
 
 class Learned(nn.Module):
-    """Modules of a model that a search trains: all but the embeddings that do not learn, which may be large.
-
-    Its `holder` has the embeddings of words: the model itself, or its embeddings of documents.
-    """
+    """Modules of a model that a search trains: all but frozen embeddings. See `FlairObjective` for `holder`."""
 
     def __init__(self, model: nn.Module, holder: SequenceTagger | DocumentRNNEmbeddings) -> None:
         super().__init__()
@@ -42,7 +39,7 @@ class Learned(nn.Module):
             for name, child in part.named_children():
                 if name != "embeddings":
                     self.add_module(prefix + name, child)
-        self._model = [model]  # in a list, it is no submodule: its own are this one's
+        self._model = [model]  # in a list, it is no submodule
 
     def train(self, mode: bool = True) -> Learned:
         """Set the mode of the model, too."""
@@ -53,10 +50,9 @@ class Learned(nn.Module):
 class FlairObjective(Objective):
     """Flair model: its weights learn on one part of train, architecture weights on the other, or on dev.
 
-    Batches have sentences of like length. Their order depends on seed and epoch alone. The model is evaluated on dev.
-
-    The supernet of the settings, made a `layer` of both directions, takes the place of the LSTM in `holder`, the module
-    of the model with this as `rnn` and the `embeddings` of words.
+    Batches have sentences of similar length. Their order depends on seed and epoch alone. A `layer` of both directions
+    of the supernet takes the place of the LSTM in `holder`. This is the module with `rnn` and the `embeddings` of
+    words: the model itself, or its embeddings of documents.
 
     Raises:
         FlairNasError: too few sentences, or batches that parts and processes do not divide.
@@ -122,7 +118,7 @@ class FlairObjective(Objective):
         return len(self.streams["train"]) // self.batch_size
 
     def training_batch(self, epoch: int, step: int) -> Batch:
-        """Return the sentences of a step; `step` counts from 0."""
+        """Return the sentences of a step."""
         return self._cut("train", epoch, step)
 
     def validation_batch(self, epoch: int, step: int) -> Batch:
@@ -137,7 +133,7 @@ class FlairObjective(Objective):
         return Batch([sentences[number :: self.parts] for number in range(self.parts)])
 
     def _draw_batches(self, part: str, epoch: int) -> list[list[Sentence]]:
-        """Draw the sentences of an epoch, sort them by length a pool at a time, part them, and draw the batches."""
+        """Draw the sentences of an epoch, sort each pool by length, cut it into batches, and draw their order."""
         sentences, size = self.streams[part], self.batch_size
         draw = np.random.default_rng((self.seed, epoch, part == "train"))
         drawn = [sentences[number] for number in draw.permutation(len(sentences))[: len(sentences) // size * size]]
@@ -184,11 +180,7 @@ class FlairObjective(Objective):
             self.module.train(mode)
 
     def use_test(self) -> None:
-        """Evaluate on test from now on, in place of dev.
-
-        Raises:
-            FlairNasError: it has no label, or less than two sentences.
-        """
+        """Evaluate on test from now on, in place of dev."""
         check_labelled(self.corpus, "test")
         self.dev = sentences_of(self.corpus.corpus.test)
         self._check_size(self.dev, "test")
@@ -198,7 +190,7 @@ class FlairObjective(Objective):
         raise NotImplementedError
 
     def guess(self, part: str = "valid") -> Guess:
-        """Return the accuracy on dev of the most frequent label of train; for F1, that of finding nothing."""
+        """Return the accuracy on dev of the most frequent label of train, or the F1 of an empty prediction."""
         if self.metric is F1:
             return Guess("empty", "finding nothing", 0.0)
         counts = Counter(label for sentence in self.streams["train"] for label in self.labels(sentence))

@@ -20,7 +20,7 @@ from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.bilevel import model_weights
 from flair_nas.search.perturbation import sum_segment_losses
 from flair_nas.search.processes import make_reduce
-from flair_nas.search.protocols import JSON, Batch, BatchPart, Data, Objective
+from flair_nas.search.protocols import JSON, Batch, BatchPart, Data, Objective, carry_step
 from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.search.tasks import task_module
 from flair_nas.supernet import OneTask, SharedSupernet
@@ -36,11 +36,11 @@ def read(config: SeveralSearchConfig, data: Data = None, progress: bool = False)
     tasks = config.named_tasks()
     if data is not None and (not isinstance(data, list) or len(data) != len(tasks)):
         raise FlairNasError(f"a search on {len(tasks)} tasks takes a list with the data of each, got {brief(data)}")
-    found = []
+    corpora = []
     for (name, task), passed in zip(tasks.items(), data or [None] * len(tasks)):
         with _naming(name):
-            found.append(task_module(task.objective).read(task, passed, progress))
-    return found
+            corpora.append(task_module(task.objective).read(task, passed, progress))
+    return corpora
 
 
 def build(config: SeveralSearchConfig, data: Sequence[Data], accelerator: Accelerator) -> SeveralObjective:
@@ -63,6 +63,11 @@ def _naming(task: str) -> Iterator[None]:
         raise FlairNasError(f"task {task}: {error}") from None
 
 
+def _relative_cost(objective: Objective, cost: float, untrained: float) -> float:
+    """Return 1 minus a task's metric as a share, or its loss as a multiple of that of the untrained model."""
+    return 1 + cost / 100 if objective.metric.higher_is_better else cost / untrained
+
+
 class TaskPart(NamedTuple):
     """Part of a step's data, of one task."""
 
@@ -71,19 +76,14 @@ class TaskPart(NamedTuple):
 
 
 class SeveralObjective(Objective):
-    """Tasks with models of their own, whose supernets have the same architecture weights.
+    """Tasks with models of their own, which share the architecture weights.
 
-    Steps of the model weights take turns. Each step of the architecture weights learns on all tasks, by the loss
+    Steps of the model weights take turns. Each step of the architecture weights learns on all tasks by the loss
 
         L = Σ_i w_i (m / m_i) L_i,  Σ_i w_i = 1,
 
-    where m_i is the loss of the untrained model of task i and m their mean. MAS itself has w_i = 1 / n and rewards on
-    one scale.
-
-    Args:
-        objectives: the tasks by name, with supernets of one space.
-        config: the settings of the search.
-        accelerator: device and processes.
+    where m_i is the loss of the untrained model of task i, and m their mean. MAS has w_i = 1 / n, and rewards on one
+    scale.
 
     Raises:
         FlairNasError: weights to share that have other shapes.
@@ -92,10 +92,7 @@ class SeveralObjective(Objective):
     metric = MEAN_COST
 
     def __init__(
-        self,
-        objectives: Mapping[str, Objective],
-        config: SeveralSearchConfig,
-        accelerator: Accelerator,
+        self, objectives: Mapping[str, Objective], config: SeveralSearchConfig, accelerator: Accelerator
     ) -> None:
         self.tasks, self.objectives, self.config = objectives, list(objectives.values()), config
         self.settings = list(config.named_tasks().values())
@@ -152,31 +149,22 @@ class SeveralObjective(Objective):
             self._turns = epoch, sorted(places, key=lambda place: ((place[1] + 0.5) / counts[place[0]], place[0]))
         return self._turns[1][step]
 
-    def _place(self, task: int, epoch: int, step: int) -> tuple[int, int]:
-        """Return a task's own epoch and step: with equal turns it reads on where its last turn ended."""
-        if self.config.balance == "size":
-            return epoch, step
-        own, first = self._start(epoch)[task]
-        return self._carry(task, own, first + step)
-
     def _start(self, epoch: int) -> list[tuple[int, int]]:
         """Return where each task is when an epoch of equal turns begins: its own epoch and step."""
         while len(self._starts) < epoch:
             counts = self._counts(len(self._starts))
-            places = enumerate(self._starts[-1])
-            self._starts.append([self._carry(task, own, step + counts[task]) for task, (own, step) in places])
+            places = zip(self.objectives, self._starts[-1], counts)
+            self._starts.append([carry_step(task, own, step + count) for task, (own, step), count in places])
         return self._starts[epoch - 1]
 
-    def _carry(self, task: int, own: int, step: int) -> tuple[int, int]:
-        while step >= (count := self.objectives[task].steps(own)):
-            own, step = own + 1, step - count
-        return own, step
-
     def training_batch(self, epoch: int, step: int) -> Batch:
-        """Return a batch of the task whose turn it is; its weights alone change, so that no others decay."""
+        """Return a batch of the task whose turn it is. Only its weights change: the others do not decay."""
         task, step = self._turn(epoch, step)
         settings, objective = self.settings[task], self.objectives[task]
-        batch = objective.training_batch(*self._place(task, epoch, step))
+        if self.config.balance == "equal":  # the task reads on where its last turn ended
+            epoch, first = self._start(epoch)[task]
+            epoch, step = carry_step(objective, epoch, first + step)
+        batch = objective.training_batch(epoch, step)
         rate = settings.learning_rate / self.config.learning_rate
         weights = model_weights(self, objective.module)
         return Batch([TaskPart(task, part) for part in batch.parts], rate * batch.scale, settings.clip, weights)
@@ -202,10 +190,10 @@ class SeveralObjective(Objective):
         """Compute the weighted mean of the tasks' costs, and the figures of each."""
         costs, tasks = [], dict[str, JSON]()
         for (name, objective), untrained in zip(self.tasks.items(), self.untrained):
-            found = objective.evaluate()
-            figures = {"dev_loss": found.loss, objective.metric.key: found.value}
+            evaluation = objective.evaluate()
+            figures = {"dev_loss": evaluation.loss, objective.metric.key: evaluation.value}
             tasks[name] = {key: value if math.isfinite(value) else None for key, value in figures.items()}
-            costs.append(1 - found.value / 100 if objective.metric.higher_is_better else found.loss / untrained)
+            costs.append(_relative_cost(objective, objective.metric.cost(evaluation), untrained))
         cost = sum(weight * cost for weight, cost in zip(self.shares, costs))
         finite = all(figures["dev_loss"] is not None for figures in tasks.values())
         return Evaluation(cost if finite else math.inf, cost, {"tasks": tasks})
@@ -215,15 +203,14 @@ class SeveralObjective(Objective):
         return sum(objective.evaluation_seconds() for objective in self.objectives)
 
     def guess(self, part: str = "valid") -> Guess | None:
-        """Return the mean cost of what each task has to surpass on the validation part; None on the training part."""
+        """Return the mean cost of the guesses of all tasks on the validation part; None on the training part."""
         if part != "valid":
             return None
         costs = []
         for objective, untrained in zip(self.objectives, self.untrained):
             guess = objective.guess()
             assert guess is not None  # each objective has one
-            higher = objective.metric.higher_is_better
-            costs.append(1 + guess.cost / 100 if higher else guess.cost / untrained)
+            costs.append(_relative_cost(objective, guess.cost, untrained))
         return Guess("guess", "what each task is compared with", sum(w * c for w, c in zip(self.shares, costs)))
 
     def restart(self) -> None:

@@ -14,14 +14,8 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import ACCURACY, F1, Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import FlairObjective
-from flair_nas.tagging.data.corpora import (
-    TaggingCorpus,
-    check_labelled,
-    describe_corpus,
-    is_token_level,
-    load_corpus_of,
-    sentences_of,
-)
+from flair_nas.tagging.data import corpora
+from flair_nas.tagging.data.corpora import TaggingCorpus
 from flair_nas.tagging.evaluation import LossNotFiniteError, evaluate_tagger, labels_without_loss, tags_of
 from flair_nas.tagging.training import build_tagger
 
@@ -30,18 +24,19 @@ log = logging.getLogger("flair_nas")
 
 def read(config: TaggingSearchConfig, data: object = None, progress: bool = False) -> TaggingCorpus:
     """Read the corpus that the settings name, or check the one passed."""
-    corpus = data if data is not None else load_corpus_of(config.tagger())
+    corpus = data if data is not None else corpora.load_corpus_of(config.tagger())
     if not isinstance(corpus, TaggingCorpus):
         raise FlairNasError(f"a search on tags takes what load_corpus gives, got {type(corpus).__name__}")
-    check_labelled(corpus)
-    describe_corpus(corpus)
+    corpora.check_labelled(corpus)
+    corpora.describe_corpus(corpus)
     return corpus
 
 
 def build(config: TaggingSearchConfig, data: TaggingCorpus, accelerator: Accelerator) -> TaggingObjective:
     """Build the tagger with the supernet that the settings describe, on its device; seeds the generators."""
     flair.device = accelerator.device
-    spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)  # to list sentences draws
+    train = corpora.sentences_of(data.corpus.train)  # draws random numbers
+    spans = not corpora.is_token_level(train, data.label_type)
     torch.manual_seed(config.seed)
     tagger = build_tagger(config.tagger(), data)
     return TaggingObjective(tagger, tagger, data, F1 if spans else ACCURACY, config, accelerator)

@@ -55,7 +55,7 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     derived = []
     if objective.bptt != config.bptt:
         derived.append(
-            f"segments have {objective.bptt} tokens, so that an epoch has {objective.steps(1)} steps "
+            f"segments have {objective.bptt} tokens: an epoch has {objective.steps(1)} steps "
             f"(--min-steps 0 keeps {config.bptt})"
         )
     if config.frequency_bias and not config.adaptive_cutoffs:
@@ -68,9 +68,9 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
 
 
 def _log_frequencies(text: TextCorpus) -> NDArray[np.float64]:
-    """Return the logarithm of each word's frequency in the training part; each word counts at least once."""
+    """Return the logarithm of each word's frequency in the training part, [V]. Each word counts at least once."""
     counts = np.maximum(text.vocabulary.counts, 1)
-    frequencies: NDArray[np.float64] = np.log(counts / counts.sum())  # [V]
+    frequencies: NDArray[np.float64] = np.log(counts / counts.sum())
     return frequencies
 
 
@@ -102,7 +102,7 @@ class TextObjective(Objective):
         self.name += f", {100 * unknown:.1f} % of valid <unk>" if unknown else ""
         self.fingerprint = text.fingerprint  # of text and vocabulary
         self.bptt = config.bptt
-        if config.min_steps:  # an epoch has as many, if need be with shorter segments
+        if config.min_steps:  # an epoch has at least as many, if need be with shorter segments
             self.bptt = min(self.bptt, max(SHORTEST, len(text.train) // config.batch_size // config.min_steps))
         share = config.batch_size // accelerator.num_processes
         first = accelerator.process_index * share
@@ -117,7 +117,7 @@ class TextObjective(Objective):
     # --- data ---
 
     def steps(self, epoch: int) -> int:
-        """Return the number of segments of an epoch, counted from 1."""
+        """Return the number of segments of an epoch."""
         return len(self._segment_lengths(epoch))
 
     def _segment_lengths(self, epoch: int) -> list[int]:
@@ -129,7 +129,7 @@ class TextObjective(Objective):
         return self._lengths[1]
 
     def training_batch(self, epoch: int, step: int) -> Batch:
-        """Return the segments of a step; `step` counts from 0."""
+        """Return the segments of a step."""
         lengths = self._segment_lengths(epoch)
         return self._cut("train", sum(lengths[:step]), lengths[step])
 
@@ -165,10 +165,7 @@ class TextObjective(Objective):
         return result.total
 
     def evaluate(self) -> Evaluation:
-        """Compute mean nats per token and perplexity of the valid part, in the columns of the search, without dropout.
-
-        Batch normalisation takes the statistics of the columns at each step, as in training.
-        """
+        """Compute mean nats per token and perplexity of the valid part, in the columns of the search."""
         score = self._evaluate(self.text.valid)
         return Evaluation(score.loss, score.perplexity)
 
@@ -178,10 +175,10 @@ class TextObjective(Objective):
 
     def evaluation_seconds(self) -> float:
         """Measure two segments of the valid part, and extrapolate to the whole part."""
-        some = self.text.valid[: 2 * self.bptt * self.config.batch_size + 1]
-        started = time.perf_counter()
-        self._evaluate(some)
-        return (time.perf_counter() - started) * len(self.text.valid) / len(some)
+        start = self.text.valid[: 2 * self.bptt * self.config.batch_size + 1]
+        began = time.perf_counter()
+        self._evaluate(start)
+        return (time.perf_counter() - began) * len(self.text.valid) / len(start)
 
     def guess(self, part: str = "valid") -> Guess:
         """Return the loss of a part under the training part's frequencies of words or characters."""

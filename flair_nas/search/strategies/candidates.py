@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.runs.metric import Metric
 from flair_nas.search.health import judge_scores
-from flair_nas.search.protocols import JSON, Description, Objective, Reduce, StepFigures, Strategy
+from flair_nas.search.protocols import JSON, Description, Objective, Reduce, StepFigures, Strategy, carry_step
 from flair_nas.search.settings import CommonSettings, StrategySettings, parse_genotype
 from flair_nas.settings.fields import setting
 
@@ -29,12 +28,12 @@ class CandidateSettings(StrategySettings):
     """Settings of strategies that compare whole cells."""
 
     def problems(self, config: CommonSettings) -> list[str]:
-        """Return a sentence if there is a fixed part: whole cells are drawn."""
-        checks = {
-            "the strategy draws whole cells: learn must be intra or joint": config.learn == "inter",
-            "the strategy draws whole cells: fixed must be left out": config.fixed is not None,
+        """Return a sentence if a part is fixed: whole cells are drawn."""
+        wrong = {
+            "learn must be intra or joint": config.learn == "inter",
+            "fixed must be left out": config.fixed is not None,
         }
-        return [message for message, wrong in checks.items() if wrong]
+        return [f"the strategy draws whole cells: {message}" for message in wrong if wrong[message]]
 
 
 @dataclass
@@ -97,17 +96,17 @@ class Candidates(Strategy):
         return {"candidates": len(self.scores), **best}
 
     def score(self, number: int) -> float:
-        """Score the chosen architecture on the whole validation part under its number; not a number is the worst."""
-        found = self.objective.evaluate()
-        cost = self.objective.metric.cost(found)
-        if self.reduce is not None:  # all processes go on alike
-            import torch
+        """Evaluate the chosen architecture, and keep its cost under a number. NaN counts as infinite."""
+        import torch
 
+        evaluation = self.objective.evaluate()
+        cost = self.objective.metric.cost(evaluation)
+        if self.reduce is not None:  # all processes go on alike
             self.reduce([shared := torch.tensor(cost, dtype=torch.float64)])
             cost = float(shared)
         self.scores[number] = cost = math.inf if math.isnan(cost) else cost
-        if found.figures:
-            self.figures_by[number] = dict(found.figures)
+        if evaluation.figures:
+            self.figures_by[number] = dict(evaluation.figures)
         return cost
 
     def compared(self) -> Collection[int]:
@@ -132,8 +131,8 @@ class Candidates(Strategy):
 
     def state_dict(self) -> JSON:
         """Return scores and progress."""
-        kept = {"scores": dict(self.scores), "figures_by": dict(self.figures_by)}
-        return {**kept, "steps_done": self.steps_done, "finished": self.finished}
+        progress = {"steps_done": self.steps_done, "finished": self.finished}
+        return progress | {"scores": dict(self.scores), "figures_by": dict(self.figures_by)}
 
     def load_state_dict(self, state: JSON) -> None:
         """Restore scores and progress."""
@@ -169,6 +168,8 @@ class CandidatesDescription(Description):
 class TrainedCandidates(Candidates):
     """Search that trains each candidate on its own, from the same first weights and on the same text."""
 
+    planned_steps: float  # of a candidate that is trained to the end; with schedule cosine its rate is 0 then
+
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         super().__init__(objective, config, settings, reduce)
         self.named = [parse_genotype(text) for text in settings.candidates]
@@ -181,21 +182,14 @@ class TrainedCandidates(Candidates):
         self.objective.module.load_state_dict(self.first_weights if weights is None else weights)
         self.objective.restart()
 
-    @abstractmethod
-    def planned_steps(self) -> float:
-        """Return the steps of a candidate that is trained to the end; with schedule cosine its rate is 0 then."""
-
     def train(self, number: int, steps_before: int) -> StepFigures:
         """Make a candidate's next step; all candidates read the text in the same order.
 
         A candidate that fails gets the worst score: one bad architecture does not end the search.
         """
         self.steps_done += 1
-        self.model_optimizer.done = min(steps_before / self.planned_steps(), 1.0)
-        epoch, step = 1, steps_before
-        while step >= self.objective.steps(epoch):
-            step -= self.objective.steps(epoch)
-            epoch += 1
+        self.model_optimizer.done = min(steps_before / self.planned_steps, 1.0)
+        epoch, step = carry_step(self.objective, 1, steps_before)
         try:
             loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
         except NotFiniteError as error:

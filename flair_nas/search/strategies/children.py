@@ -18,7 +18,7 @@ from flair_nas.search.strategies.candidates import CandidatesDescription, Traine
 from flair_nas.settings.fields import COUNT, setting
 
 TRIES = 10
-"""Draws of a child at most, until it is one that was not trained before."""
+"""Largest number of draws of a child, until one was not trained before."""
 
 
 @dataclass
@@ -31,8 +31,8 @@ class ChildSettings(TrainedSettings):
 
     def problems(self, config: CommonSettings) -> list[str]:
         """Return a sentence for missing steps of a child, and for what `TrainedSettings` refuses."""
-        missing = [] if self.child_steps else ["child_steps, the training steps of a child, must be set, such as 300"]
-        return super().problems(config) + missing
+        missing = "child_steps, the training steps of a child, must be set, such as 300"
+        return super().problems(config) + [missing] * (not self.child_steps)
 
     def extendable(self, config: CommonSettings) -> bool:
         """Return True: more epochs are more children."""
@@ -44,7 +44,7 @@ class ChildSearch(TrainedCandidates):
 
     Attributes:
         title: the name of the strategy in sentences.
-        enough: number of children from which on it was ahead of random cells (docs/arena.md).
+        enough: smallest number of children with which it was ahead of random cells (docs/arena.md).
 
     Raises:
         FlairNasError: fewer steps than a child takes.
@@ -56,25 +56,20 @@ class ChildSearch(TrainedCandidates):
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         super().__init__(objective, config, settings, reduce)
-        whole = sum(settings.child_steps)
-        if self.total < whole:
+        self.planned_steps = sum(settings.child_steps)
+        if self.total < self.planned_steps:
             raise FlairNasError(
-                f"{config.epochs} epochs are {self.total} steps, and a child takes {whole}: set more --epochs, or "
-                "smaller --child-steps"
+                f"{config.epochs} epochs are {self.total} steps, and a child takes {self.planned_steps}: set more "
+                "--epochs, or smaller --child-steps"
             )
         self.description = _ChildDescription(self)
         self.random = random.Random(config.seed)
         self.children: list[Genotype] = []  # the present one is the last
-        self.stage, self.trained = 1, 0  # of the present child, and its steps in all
         self._begin_child()
-
-    def planned_steps(self) -> float:
-        """Return the steps of a child that clears all hurdles."""
-        return sum(self.own.child_steps)
 
     @abstractmethod
     def propose(self) -> Genotype:
-        """Return the next child."""
+        """Return the next child to train."""
 
     @abstractmethod
     def take(self, number: int, cost: float) -> None:
@@ -93,7 +88,7 @@ class ChildSearch(TrainedCandidates):
         return self.draw_new(lambda: draw(self.config, self.random.randrange(10**6)))
 
     def draw_new(self, make: Callable[[], Genotype]) -> Genotype:
-        """Draw until the child is one that was not trained before, ten times at most."""
+        """Draw a child that was not trained before, in `TRIES` draws at most."""
         child = make()
         for _ in range(TRIES - 1):
             if child not in self.children:
@@ -105,7 +100,7 @@ class ChildSearch(TrainedCandidates):
         number = len(self.children)
         child = self.named[number] if number < len(self.named) else self.propose()
         self.children.append(dataclasses.replace(child, origin={}))
-        self.stage, self.trained = 1, 0
+        self.stage, self.trained = 1, 0  # of the child, and its steps in all
         self.begin(self.children[-1])
 
     def step(self, epoch: int, step: int) -> StepFigures:

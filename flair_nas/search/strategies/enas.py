@@ -65,9 +65,8 @@ class EnasSettings(RandomSharedSettings):
 class ControllerSearch(SharedRandomSearch):
     """ENAS: model weights that all cells share, and a controller that draws the cells, learn in turn.
 
-    Each training step draws a cell and updates the weights. At the end of an epoch the controller makes
-    `controller_steps` steps. For each it draws `controller_draws` cells, whose losses are those on a validation batch.
-    At the end `samples` cells are drawn and compared with the shared weights.
+    The controller learns at the end of each epoch, by losses on validation batches. At the end of the search, `samples`
+    cells are drawn and compared with the shared weights.
     """
 
     settings = EnasSettings
@@ -78,13 +77,8 @@ class ControllerSearch(SharedRandomSearch):
 
         super().__init__(objective, config, settings, reduce)
         controller = Controller(config.nodes, settings.controller_size, locality=settings.controller_locality or None)
-        self.controller = Reinforce(
-            controller,
-            config.seed,
-            settings.controller_learning_rate,
-            settings.controller_entropy,
-            settings.controller_decay,
-        )
+        rates = (settings.controller_learning_rate, settings.controller_entropy, settings.controller_decay)
+        self.controller = Reinforce(controller, config.seed, *rates)
         self.description = _EnasDescription(self)
         self.drawn: list[Genotype] = []  # the candidates, at the end
         self.last: JSON = {}  # figures of the last epoch
@@ -121,7 +115,7 @@ class ControllerSearch(SharedRandomSearch):
         return figures
 
     def learn(self, epoch: int, number: int) -> tuple[list[Draw], list[float]]:
-        """Make a step of the controller; return its draws and their rewards.
+        """Make a step of the controller. Return its draws and their rewards.
 
         Raises:
             NotFiniteError: no draw has a finite loss.
@@ -153,7 +147,7 @@ class ControllerSearch(SharedRandomSearch):
         return float(total)
 
     def finish(self, progress: bool) -> None:
-        """Draw candidates, all different if a few draws find them, and compare them with the shared weights."""
+        """Draw candidates, all different if a few draws allow, and compare them with the shared weights."""
         generator = self.controller.generator
         before = generator.get_state()  # a search that is extended goes on from here
         drawn: dict[Genotype, None] = {}  # in their order
@@ -167,7 +161,7 @@ class ControllerSearch(SharedRandomSearch):
         super().finish(progress)
 
     def end_epoch(self) -> JSON:
-        """Return the best score of the last comparison, and what the controller did in the last epoch."""
+        """Return the best score of the last comparison, and figures of the controller in the last epoch."""
         return {**super().end_epoch(), **self.last, "mean_reward": self.controller.mean_reward}
 
     def state_dict(self) -> JSON:
@@ -192,15 +186,14 @@ class _EnasDescription(CandidatesDescription):
         """Return a sentence on the lead of the best candidate, and on a controller that learned nothing or one cell."""
         note, last, own = "", self.strategy.last, self.strategy.own
         if last and last["moved"] < 0.1:
-            chains = ", which prefers chains" if own.controller_locality else ""
-            advice = "; raise --controller-learning-rate" if own.controller_learning_rate else ""
-            note = f"the controller draws as it did untrained{chains}{advice}"
+            note = "the controller draws as it did untrained" + ", which prefers chains" * bool(own.controller_locality)
+            note += "; raise --controller-learning-rate" * bool(own.controller_learning_rate)
         elif last and last["spread"] < 0.05:
             note = "the controller draws nearly the same cell each time; lower --controller-learning-rate"
         return "; ".join(filter(None, (super().verdict(history), note)))
 
     def end_seconds(self) -> float:
-        """Measure a step of the controller, and return the seconds of all in an epoch."""
+        """Measure a step of the controller, and return the seconds of all its steps in an epoch."""
         started = time.perf_counter()
         self.strategy.learn(1, 0)
         return (time.perf_counter() - started) * int(self.strategy.own.controller_steps)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import astuple, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, mutate
@@ -26,7 +26,7 @@ class EvolutionSettings(ChildSettings):
     """
 
     population: int = setting(100, "members that are alive, P", low=1, high=1_000_000)
-    tournament: int = setting(25, "members of which the best is the parent of a child, S", **COUNT)
+    tournament: int = setting(25, "members drawn for a tournament, S; the best is the parent of a child", **COUNT)
     removal: str = setting(
         "oldest", "the member that makes room for a child, the oldest or the worst of a tournament",
         choices=("oldest", "worst"),
@@ -50,26 +50,16 @@ class EvolutionSettings(ChildSettings):
         return super().problems(config) + [message for wrong, message in checks if wrong]
 
 
-@dataclass(frozen=True)
-class Member:
-    """A trained child.
+class Member(NamedTuple):
+    """A trained child."""
 
-    Args:
-        number: number of children before it.
-        cost: what it is judged by, the smaller the better.
-        stage: number of stages that it was trained for.
-    """
-
-    number: int
-    cost: float
-    stage: int = 1
+    number: int  # of children before it
+    cost: float  # the smaller the better
+    stage: int = 1  # number of stages that it was trained for
 
 
 class Population:
-    """Members that are alive, and hurdles for children.
-
-    With removal ``oldest`` this is regularized evolution (Real et al., algorithm 1). With ``worst`` and hurdles it is
-    evolution with progressive dynamic hurdles (So et al., section 3.2).
+    """Members that are alive, and hurdles for children (Real et al., algorithm 1; So et al., section 3.2).
 
     Attributes:
         members: those alive, in the order of their places.
@@ -85,15 +75,11 @@ class Population:
 
     @property
     def full(self) -> bool:
-        """True if there are enough members for a tournament; before, children are drawn at random."""
+        """True if all places are taken; before, children are drawn at random."""
         return len(self.members) >= self.settings.population
 
     def choose_parent(self, draw: random.Random) -> Member:
-        """Return the best of a tournament.
-
-        Members are drawn with replacement where the oldest are removed, and without where the worst are, as in the
-        code of both papers.
-        """
+        """Return the best of a tournament, drawn with replacement if the oldest are removed, as in the papers' code."""
         if self.settings.removal == "oldest":
             drawn = [draw.choice(self.members) for _ in range(self.settings.tournament)]
         else:
@@ -105,28 +91,22 @@ class Population:
         return stage <= len(self.hurdles) and cost < self.hurdles[stage - 1]
 
     def add(self, member: Member, draw: random.Random) -> Member | None:
-        """Take in a child; return the member that makes room for it, or None while there is room.
-
-        After every m children there is a further hurdle. The first is the mean cost of all members, each later one that
-        of the members that were trained for the most stages.
-        """
-        removed = None
-        if not self.full:
-            self.members.append(member)
-        elif self.settings.removal == "oldest":
-            removed = self.members.pop(0)
-            self.members.append(member)
-        else:
+        """Add a child, and a hurdle after every m children; return the member that makes room for it, if any."""
+        if self.full and self.settings.removal == "worst":
             places = draw.sample(range(len(self.members)), self.settings.tournament)
             place = max(places, key=lambda place: self.members[place].cost)
             removed, self.members[place] = self.members[place], member
+        else:
+            removed = self.members.pop(0) if self.full else None
+            self.members.append(member)
         self.children += 1
-        every, stages = self.settings.hurdle_every, len(self.settings.child_steps)
-        if every and self.children % every == 0 and len(self.hurdles) + 1 < stages:
+        every, later_stages = self.settings.hurdle_every, len(self.settings.child_steps) - 1
+        if every and self.children % every == 0 and len(self.hurdles) < later_stages:
             self._add_hurdle()
         return removed
 
     def _add_hurdle(self) -> None:
+        """Add the mean cost of all members; after the first hurdle, of those trained for the most stages."""
         finite = [member for member in self.members if math.isfinite(member.cost)]
         most = max((member.stage for member in finite), default=0) if self.hurdles else 0
         costs = [member.cost for member in finite if member.stage >= most]
@@ -135,9 +115,7 @@ class Population:
 
 
 class Evolution(ChildSearch):
-    """Evolution: a child is a good member of the population with one change. The result is the best of all children.
-
-    With several `child_steps`, a child trains on while it clears the hurdles.
+    """Evolution: a child is a good member of the population with one change; it trains on while it clears hurdles.
 
     Raises:
         FlairNasError: fewer steps than the first population takes.
@@ -187,9 +165,8 @@ class Evolution(ChildSearch):
     def state_dict(self) -> JSON:
         """Return the state of the children, and the population."""
         population = self.population
-        members = [astuple(member) for member in population.members]
-        kept = {"members": members, "hurdles": [*population.hurdles], "children": population.children}
-        return super().state_dict() | {"population": kept}
+        kept = {"members": [tuple(member) for member in population.members], "hurdles": [*population.hurdles]}
+        return super().state_dict() | {"population": kept | {"children": population.children}}
 
     def load_state_dict(self, state: JSON) -> None:
         """Restore children and population."""

@@ -128,12 +128,12 @@ class GradientStrategy(Strategy):
     """
 
     settings = GradientSettings
+    own: GradientSettings
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         from flair_nas.search.bilevel import ArchitectureOptimizer, ModelOptimizer
 
-        self.objective, self.config = objective, config
-        self.own: GradientSettings = settings
+        self.objective, self.config, self.own = objective, config, settings
         if config.learn == "joint" and settings.convergence and settings.convergence_steps >= self._phase_steps(1):
             raise FlairNasError(
                 f"convergence_steps {settings.convergence_steps} must be less than the steps of a phase, "
@@ -157,8 +157,8 @@ class GradientStrategy(Strategy):
         self.health: health.Health | None = None  # at the end of the last epoch
         self.selected: Genotype | None = None  # by perturbation, at the end
         self.margins: list[float] = []  # of its decisions
-        steps = settings.convergence_steps
-        self.windows = {name: health.Convergence(settings.convergence, steps) for name in self.phases}
+        window = (settings.convergence, settings.convergence_steps)
+        self.windows = {name: health.Convergence(*window) for name in self.phases}
         self.phase, self.steps_in_phase = 0, 0
         self.curve: list[dict[str, float]] = []  # MAD in the course of this epoch
 
@@ -185,10 +185,9 @@ class GradientStrategy(Strategy):
         return StepFigures(training_loss, validation_loss, self.model_optimizer.gradient_norm, deviations)
 
     def _turn(self, epoch: int) -> str:
-        """Return the part to learn now: in a joint search the phases alternate, by convergence or budget."""
-        if len(self.phases) == 1:
-            return self.phases[0]
-        if self.steps_in_phase >= self._phase_steps(epoch) or self.windows[self.phases[self.phase]].converged:
+        """Return the part to learn now. In a joint search, a phase ends by convergence or by its budget."""
+        ended = self.steps_in_phase >= self._phase_steps(epoch) or self.windows[self.phases[self.phase]].converged
+        if ended and len(self.phases) > 1:
             self.phase, self.steps_in_phase = 1 - self.phase, 0
             name = self.phases[self.phase]
             self.windows[name].restart()
@@ -206,10 +205,9 @@ class GradientStrategy(Strategy):
             sampler.straight_through = own.sampling == "straight-through"
 
     def _phase_steps(self, epoch: int) -> int:
-        """Return the steps of a phase: if not set, about 115, an odd number of phases an epoch, three at least.
+        """Return the steps of a phase: if not set, about 115, with an odd number of phases in an epoch, at least three.
 
-        Both streams of data begin anew with an epoch. With an even number, cell and gates would each learn on the same
-        part of the data in every epoch.
+        With an even number, cell and gates would each learn on the same part of the data in every epoch.
         """
         if self.own.phase_steps:
             return self.own.phase_steps
@@ -225,10 +223,9 @@ class GradientStrategy(Strategy):
 
     def end_epoch(self) -> JSON:
         """Return MAD, the phase, the health of the search in this epoch, and the mixing weights after it."""
-        supernet = self.objective.supernet
-        margins = supernet.margins(self.config.edges_per_node, self.own.avoid_first)
+        margins = self.objective.supernet.margins(self.config.edges_per_node, self.own.avoid_first)
         self.health = health.measure_health(self.paths, margins, self.genotype(), self.earlier)
-        tables = supernet.mixing_tables()
+        tables = self.objective.supernet.mixing_tables()
         return {
             "mad": self._deviations(),
             "mad_curve": self.curve,
@@ -291,11 +288,7 @@ class GradientStrategy(Strategy):
 
 
 class _GradientDescription(Description):
-    """Description of a gradient-based search.
-
-    Sampled cells are judged on the training part, where alone they run: the mixture that is evaluated was never
-    trained.
-    """
+    """Description of a gradient-based search. A sampled one is judged on the training part: no mixture was trained."""
 
     def __init__(self, strategy: GradientStrategy) -> None:
         self.strategy = strategy

@@ -1,4 +1,4 @@
-"""Local search: try the neighbours of the best cell, move to the first better one, begin anew where there is none."""
+"""Local search: move to the first better neighbour of the best cell; begin anew if there is none."""
 
 from __future__ import annotations
 

@@ -13,13 +13,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures
 from flair_nas.search.settings import CommonSettings, StrategySettings
-from flair_nas.search.strategies.candidates import (
-    Candidates,
-    CandidateSettings,
-    TrainedCandidates,
-    TrainedSettings,
-    draw,
-)
+from flair_nas.search.strategies import candidates
 from flair_nas.settings.fields import COUNT, setting
 
 if TYPE_CHECKING:
@@ -28,11 +22,9 @@ if TYPE_CHECKING:
 FINALISTS = 10
 """Candidates of random search with shared weights that are scored on the whole validation part."""
 
-_SAMPLES: dict[str, Any] = {"help": "number of architectures to draw and compare", "low": 0, "high": 1_000_000}
-
 
 @dataclass
-class RandomSharedSettings(CandidateSettings):
+class RandomSharedSettings(candidates.CandidateSettings):
     """Settings of random search with shared weights (Li and Talwalkar, 2019).
 
     Example:
@@ -41,12 +33,12 @@ class RandomSharedSettings(CandidateSettings):
         20
     """
 
-    samples: int = setting(100, **{**_SAMPLES, "low": 1})
+    samples: int = setting(100, "number of architectures to draw and compare", low=1, high=1_000_000)
     sample_segments: int = setting(10, "validation segments of the first score of a candidate, or of a choice", **COUNT)
 
 
 @dataclass
-class RandomIndependentSettings(TrainedSettings):
+class RandomIndependentSettings(candidates.TrainedSettings):
     """Settings of random search that trains each candidate on its own, or of successive halving.
 
     Example:
@@ -55,8 +47,8 @@ class RandomIndependentSettings(TrainedSettings):
         3
     """
 
-    samples: int = setting(100, **_SAMPLES)
-    rungs: int = setting(1, "number of comparisons, after each of which the better half goes on", low=1, high=20)
+    samples: int = setting(100, "number of architectures to draw and compare", low=0, high=1_000_000)
+    rungs: int = setting(1, "number of comparisons; after each, the better half goes on", low=1, high=20)
 
     def problems(self, config: CommonSettings) -> list[str]:
         """Return a sentence for too few candidates, and for what `TrainedSettings` refuses."""
@@ -76,7 +68,7 @@ class RandomIndependentSettings(TrainedSettings):
         return False
 
 
-class SharedRandomSearch(Candidates):
+class SharedRandomSearch(candidates.Candidates):
     """One set of weights, trained on a random architecture per step, that scores the candidates at the end."""
 
     settings: ClassVar[type[StrategySettings]] = RandomSharedSettings
@@ -87,7 +79,7 @@ class SharedRandomSearch(Candidates):
 
     def draw(self) -> Genotype:
         """Draw the cell of the present step; numbers below `samples` belong to the candidates."""
-        return draw(self.config, self.samples + self.steps_done)
+        return candidates.draw(self.config, self.samples + self.steps_done)
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """Draw an architecture and update its weights."""
@@ -118,11 +110,11 @@ class SharedRandomSearch(Candidates):
         module.train()
 
 
-class IndependentRandomSearch(TrainedCandidates):
+class IndependentRandomSearch(candidates.TrainedCandidates):
     """Search that trains random candidates one after another.
 
-    With several rungs it is successive halving (Jamieson and Talwalkar, 2016). All rungs take as many steps, shared by
-    the candidates that are left. After each rung but the last, the worse half is out, and the others go on.
+    With several rungs it is successive halving (Jamieson and Talwalkar, 2016). Each rung takes as many steps, which its
+    candidates share. The better half goes on to the next rung.
 
     Raises:
         FlairNasError: fewer steps than candidates.
@@ -135,8 +127,7 @@ class IndependentRandomSearch(TrainedCandidates):
         self.description.longer = "Give each candidate more steps by more --epochs or a smaller --samples."
         self.samples, self.rungs = settings.samples, settings.rungs
         self.alive = list(range(self.samples + len(self.named)))
-        first_rung = self._steps_of(0)
-        if first_rung.stop < len(self.alive):
+        if self._steps_of(0).stop < len(self.alive):
             raise FlairNasError(
                 f"{len(self.alive)} candidates cannot share {self.total} steps in {self.rungs} "
                 f"rung{'s' if self.rungs > 1 else ''}: each needs one; set a smaller --samples or more --epochs"
@@ -144,6 +135,10 @@ class IndependentRandomSearch(TrainedCandidates):
         self.rung, self.place = 0, 0  # whose turn it is
         self.trained: dict[int, int] = {}  # steps of each candidate
         self.weights: dict[int, dict[str, Tensor]] = {}  # of those that will go on
+        count, self.planned_steps = len(self.alive), 0.0
+        for rung in range(self.rungs):
+            self.planned_steps += len(self._steps_of(rung)) / count
+            count = -(-count // 2)
         self.supernet.choose(self.architecture(self.candidate))
 
     @property
@@ -154,14 +149,6 @@ class IndependentRandomSearch(TrainedCandidates):
     def architecture(self, number: int) -> Genotype:
         """Return the candidate of a number: the random ones come first, then those of the settings."""
         return self.named[number - self.samples] if number >= self.samples else super().architecture(number)
-
-    def planned_steps(self) -> float:
-        """Return the steps of a candidate that comes to the last rung."""
-        count, steps = self.samples + len(self.named), 0.0
-        for rung in range(self.rungs):
-            steps += len(self._steps_of(rung)) / count
-            count = -(-count // 2)
-        return steps
 
     def _steps_of(self, rung: int) -> range:
         """Return the steps of a rung, counted over the whole search."""
@@ -218,5 +205,5 @@ class IndependentRandomSearch(TrainedCandidates):
 
     def state_dict(self) -> JSON:
         """Return scores and progress, and the weights of the candidates that go on."""
-        turn = {"alive": self.alive, "rung": self.rung, "place": self.place}
-        return super().state_dict() | turn | {"trained": self.trained, "weights": self.weights}
+        names = ("alive", "rung", "place", "trained", "weights")
+        return super().state_dict() | {name: getattr(self, name) for name in names}

@@ -1,4 +1,4 @@
-"""A search whose last epochs train the derived genotype alone, as each stage of CAS does."""
+"""Searches whose last epochs train the derived genotype alone, as each stage of CAS does."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from flair_nas.search.settings import CommonSettings, StrategySettings
 
 
 class Retrained(Strategy):
-    """Strategy for all epochs but the last `retrain_epochs`; then its genotype with the same weights.
+    """Strategy that trains the genotype of another one alone in the last epochs, with the same weights.
 
-    A falling learning rate begins anew with these.
+    A falling learning rate begins anew with these epochs.
 
     Args:
-        search: the strategy.
+        search: the other strategy.
         searched: number of its epochs.
-        objective: model, data and losses.
-        config: the settings.
-        reduce: averages tensors over processes; None for one process.
     """
 
     settings = StrategySettings  # those of the search
@@ -32,13 +29,13 @@ class Retrained(Strategy):
         self.search, self.searched, self.objective = search, searched, objective
         self.description = _RetrainedDescription(self)
         self.optimizer = ModelOptimizer(objective, config, reduce)
-        self.found: Genotype | None = None
+        self.alone: Genotype | None = None  # the genotype that trains alone
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """Make a step of the search, or of the genotype alone."""
         if epoch <= self.searched:
             return self.search.step(epoch, step)
-        if self.found is None:
+        if self.alone is None:
             self.search.finish(False)
             self._choose(self.search.genotype())
         self.optimizer.done = (epoch - 1 - self.searched) / (self.optimizer.config.epochs - self.searched)
@@ -46,22 +43,22 @@ class Retrained(Strategy):
         return StepFigures(loss, None, self.optimizer.gradient_norm)
 
     def _choose(self, genotype: Genotype) -> None:
-        self.found = genotype
+        self.alone = genotype
         supernet: Any = self.objective.supernet
         supernet.choose(genotype)
         self.objective.module.train()
 
     def end_epoch(self) -> JSON:
-        """Return the figures of the search, or that the genotype trains alone."""
-        return self.search.end_epoch() if self.found is None else {"alone": True}
+        """Return the figures of the search, or the sign that its genotype trains alone."""
+        return self.search.end_epoch() if self.alone is None else {"alone": True}
 
     def genotype(self) -> Genotype:
         """Return the genotype of the search."""
-        return self.found or self.search.genotype()
+        return self.alone or self.search.genotype()
 
     def state_dict(self) -> JSON:
         """Return the state of the search, and its genotype."""
-        return {"search": self.search.state_dict(), "found": self.found and self.found.to_json()}
+        return {"search": self.search.state_dict(), "found": self.alone and self.alone.to_json()}
 
     def load_state_dict(self, state: JSON) -> None:
         """Restore a state."""
@@ -71,16 +68,16 @@ class Retrained(Strategy):
 
 
 class _RetrainedDescription(Description):
-    """Description of a search whose genotype was trained alone, on which it is judged."""
+    """Description of a search that is judged by its genotype, trained alone."""
 
     def __init__(self, strategy: Retrained) -> None:
-        self.strategy, of_search = strategy, strategy.search.description
-        self.bears_nan, self.finishing = of_search.bears_nan, of_search.finishing
+        self.strategy, self.searching = strategy, strategy.search.description
+        self.bears_nan, self.finishing = self.searching.bears_nan, self.searching.finishing
 
     def verdict(self, history: Sequence[JSON]) -> str:
-        """Return what the search says of its genotype."""
-        return self.strategy.search.description.verdict(history[: self.strategy.searched])
+        """Return the verdict of the search."""
+        return self.searching.verdict(history[: self.strategy.searched])
 
     def end_seconds(self) -> float:
-        """Measure what the search does at the end of an epoch."""
-        return self.strategy.search.description.end_seconds()
+        """Return the seconds that the search takes at the end of an epoch."""
+        return self.searching.end_seconds()
