@@ -16,7 +16,7 @@ from flair.trainers.plugins.metric_records import MetricRecord
 from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError
 from flair_nas.nn.recurrent_layer import describe_layer
 from flair_nas.runs.epoch_record import EpochClock, EpochRecord
 from flair_nas.runs.metric import F1
@@ -89,7 +89,7 @@ class EpochPlugin(TrainerPlugin):
     @TrainerPlugin.hook
     def after_setup(self, **_: Any) -> None:
         """Make the scheduler, and restore the optimizer and the random state of a checkpoint."""
-        optimizer, path = self.trainer.optimizer, self.run.checkpoints.newest
+        optimizer = self.trainer.optimizer
         self.scheduler = AnnealOnPlateau(
             optimizer,
             mode="min" if self.config.train_with_dev else "max",
@@ -99,12 +99,9 @@ class EpochPlugin(TrainerPlugin):
         if self.resumed is None:
             self.save()
         else:
-            try:
-                optimizer.load_state_dict(self.resumed["optimizer"])
-                self.scheduler.load_state_dict(self.resumed["scheduler"])
-                restore_random_state(self.resumed["random"])
-            except Exception as error:  # of another kind of run, or of other sizes
-                raise FlairNasError(f"{path}: this checkpoint cannot be used ({shown(error)}); give it back") from None
+            optimizer.load_state_dict(self.resumed["optimizer"])
+            self.scheduler.load_state_dict(self.resumed["scheduler"])
+            restore_random_state(self.resumed["random"])
             self.resumed = None
         batches = math.ceil(len(self.trainer.corpus.train) / self.config.batch_size)
         left = (self.config.epochs - self.epoch) * batches
@@ -193,7 +190,3 @@ class EpochPlugin(TrainerPlugin):
 
     def _describe_checkpoint(self) -> str:
         return f"The checkpoint of epoch {self.epoch} is kept: {self.run.checkpoints.newest}"
-
-    def get_state(self) -> dict[str, Any]:
-        """Return this plugin's entry in the model card: its name."""
-        return {"__cls__": "flair_nas.tagging.epochs"}
