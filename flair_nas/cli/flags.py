@@ -18,7 +18,6 @@ from flair_nas.storage.resources import resource_path
 
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-
 _PRECEDENCE = "Settings come from the defaults, then --preset, then --config, then flags; the later wins."
 
 
@@ -56,14 +55,8 @@ def add_run_flags(
 ) -> None:
     """Add ``--out``, ``--resume``, ``--preset``, ``--config``, perhaps ``--estimate``, and a flag for each setting.
 
-    Args:
-        parser: the parser.
-        config_type: the dataclass of the settings.
-        kinds: kinds of presets, separated by blanks.
-        out: help of ``--out``.
-        estimate: help of ``--estimate``; empty if the command has no such flag.
-        variants: see `add_setting_flags`.
-        prefix: see `add_setting_flags`.
+    `kinds` of presets are separated by blanks. `out` and `estimate` are help texts. `add_setting_flags` explains the
+    other arguments.
     """
     parser.epilog = f"{parser.epilog or ''}\n\n{_PRECEDENCE}".lstrip()
     # argparse would list all flags, which take a page
@@ -118,8 +111,7 @@ def add_setting_flags(
 ) -> None:
     """Add a flag for each setting, as ``--hidden-size`` for `hidden_size`. Without the flag, its value is None.
 
-    A choice has several classes, and only one is used. The settings of a class, or of a variant, have a section of
-    the help. Its title names the classes with these settings.
+    The settings of a class of a choice, or of a variant, have a section of the help. Its title names these classes.
 
     Args:
         parser: the parser.
@@ -164,16 +156,12 @@ def _add_flag(parser: argparse._ActionsContainer, name: str, explained: Kind, ki
     if any(other != first for other in others):
         note = f" (default: {'; '.join(f'{title}: {default}' for title, default in defaults.items() if default)})"
     kind = next(iter(kinds.values()))
-    flags = [_to_flag(spelling) for spelling in (name, kind.flair) if spelling]
+    flags = ["--" + spelling.replace("_", "-") for spelling in (name, kind.flair) if spelling]
     help = (explained.help + note).replace("%", "%%")
     parser.add_argument(*flags, default=None, help=help, **_argument_form(name, kind))
     if kind.switch:
         off = [flag.replace("--", "--no-", 1) for flag in flags]
         parser.add_argument(*off, dest=name, action="store_false", default=None, help="turn it off")
-
-
-def _to_flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _format_default(name: str, default: Any) -> str:
@@ -252,18 +240,15 @@ def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, A
 
 
 def refuse_flags_of(arguments: argparse.Namespace, variants: Mapping[str, type], chosen: type) -> None:
-    """Raise an error for flags that the chosen settings do not have. It names the variants that have them.
+    """Raise an error for flags that the chosen settings do not have.
 
-    Args:
-        arguments: the command line.
-        variants: classes of settings by the words that choose them, such as ``--objective tagging``.
-        chosen: the class that is used.
+    It names the variants that have them by the words that choose them, such as ``--objective tagging``.
     """
     own, takers = get_all_kinds(chosen), dict[str, list[str]]()
     for words, variant in variants.items():
         for name in given_flags(arguments, variant):
             if name not in own:
-                takers.setdefault(_to_flag(name), []).append(words)
+                takers.setdefault("--" + name.replace("_", "-"), []).append(words)
     if takers:
         raise FlairNasError("; ".join(f"{flag}: only with {' or '.join(words)}" for flag, words in takers.items()))
 
@@ -277,13 +262,7 @@ def settings_of_run(
 ) -> tuple[Config, Path]:
     """Return the settings and the run folder of a command line. An estimate needs no folder.
 
-    Args:
-        arguments: the command line.
-        config_type: the class of the settings.
-        kind: the kind of presets.
-        may_change: settings that may differ from those of the run in the folder. None allows all, if the run
-            compares its settings itself.
-        quantity: the name of such a run in errors.
+    `kind` is the kind of presets. `check_folder` explains `may_change`, where None allows all settings, and `quantity`.
 
     Raises:
         FlairNasError: no folder is given, the folder to resume holds no run, ``--resume`` clashes with other flags,
@@ -291,8 +270,7 @@ def settings_of_run(
     """
     file, is_estimate = arguments.config, vars(arguments).get("estimate", False)
     if arguments.resume:
-        clashing = [f"--{name}" for name in ("out", "preset", "config") if getattr(arguments, name)]
-        if clashing:
+        if clashing := [f"--{name}" for name in ("out", "preset", "config") if vars(arguments)[name]]:
             raise FlairNasError(f"--resume takes its settings from the run; drop {', '.join(clashing)}")
         file = user_path(arguments.resume) / "config.yaml"
         if not file.exists():

@@ -21,16 +21,10 @@ Line = dict[str, Any]
 
 @dataclass
 class EpochClock:
-    """Clock of an epoch: times of its training and of its evaluation.
-
-    Args:
-        seconds: time of the training.
-        cpu_seconds: CPU time of the training, over all threads.
-        evaluation_seconds: time of the evaluation.
-    """
+    """Clock of an epoch: times of its training and of its evaluation."""
 
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    cpu_seconds: float = 0.0  # over all threads, without the evaluation
     evaluation_seconds: float = 0.0
 
     def __post_init__(self) -> None:

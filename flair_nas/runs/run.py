@@ -62,13 +62,10 @@ class Run(Generic[Config]):
         return Run(self.folder / name, self.config, self)
 
     def resume(self, restore: Callable[[State], Restored]) -> Restored | None:
-        """Read the last good checkpoint, take its history and restore the rest. Nothing is written.
-
-        Args:
-            restore: gets the saved state, with tensors on the CPU.
+        """Read the last good checkpoint, take its history, and let `restore` use the rest. Nothing is written.
 
         Returns:
-            The result of `restore`; None without a checkpoint.
+            The result of `restore`, which gets the saved state with tensors on the CPU; None without a checkpoint.
 
         Raises:
             FlairNasError: all checkpoints are damaged, or are of another run. The checkpoints of a run with figures
@@ -184,21 +181,12 @@ def open_run(
 ) -> Iterator[Run[Config]]:
     """Lock a run folder for this process while the block runs. The block must call `Run.accept`.
 
-    Args:
-        out: a folder that is new or empty, or holds a run with the same settings in its ``config.yaml``.
-        config: the settings, a dataclass with fields of `flair_nas.settings.fields`.
-        may_change: the settings that may differ from those of the run in the folder.
-        quantity: the name of such a run in errors.
-        command: the command that starts such a run, as ``flair-nas tag train``. With it, Ctrl-C in the block raises
-            `RunStopped`, and its message names the command that resumes.
-
-    Yields:
-        The run.
+    `check_folder` explains the arguments. With the command that starts such a run, as ``flair-nas tag train``, Ctrl-C
+    in the block raises `RunStopped`, and its message names the command that resumes.
 
     Raises:
         FlairNasError: the folder holds something else or other settings, cannot be written to, or is in use by another
             process.
-        RunStopped: the block was interrupted, and there is a `command`.
     """
     out = user_path(out)
     check_folder(out, config, may_change, quantity)

@@ -48,21 +48,13 @@ print(sentence.to_tagged_string())"""
 def publish_tagger(
     run: Path, out: Path, repository: str, license: str | None, language: str | None
 ) -> tuple[list[Path], str]:
-    """Write the folder of a tagger, ready for upload.
-
-    Args:
-        run: the folder of a finished training run of your own. Its model is a pickle, which is loaded.
-        out: a folder that is new or empty.
-        repository: ``owner/name`` on the Hub.
-        license: licence in the Hub's spelling, or None.
-        language: language of the text, such as ``en``, or None.
+    """Write the folder `out` of the tagger of a finished run, ready for upload as ``owner/name``.
 
     Returns:
         The files, and the reason if there is no form without pickle (else empty).
 
     Raises:
         FlairNasError: `run` is no finished run, its files would name local folders, or `out` is not empty.
-        OSError: the folder cannot be written.
     """
     config = read_run_settings(run / "config.yaml", TaggerConfig)
     try:
@@ -81,7 +73,7 @@ def publish_tagger(
             write_safe(tagger, part)
         except NotDataError as error:
             fault = str(error)
-        if isinstance(layer := getattr(tagger, "rnn", None), SearchedRNN):
+        if tagger.use_rnn and isinstance(layer := tagger.rnn, SearchedRNN):
             cell = describe_genotype(write_genotype(layer.genotype, part))
         _write_card(part, config, metrics, repository, cell, fault, license=license, language=language)
         _check_paths(part, folders)

@@ -170,7 +170,7 @@ def build_rnn(
         raise FlairNasError(f"{setting} must be a layer spec or a Genotype, got {brief(rnn_type)}")
     elif rnn_type.lower() in KINDS:
         kind = rnn_type.lower()
-    elif _is_described(rnn_type):
+    elif is_described(rnn_type):
         config = json.loads(rnn_type)
         kind = config.get("kind")
         genotype = None if kind else Genotype.from_dict(config["genotype"])
@@ -198,12 +198,8 @@ def describe_rnn(rnn: RecurrentLayer) -> str:
     return json.dumps({"format": _CONFIG_FORMAT, **{name: config[name] for name in names if name in config}})
 
 
-def is_self_contained(rnn_type: str) -> bool:
-    """Return True if an `rnn_type` opens no file: a name of `LAYER_NAMES` or a result of `describe_rnn`."""
-    return rnn_type.upper() in LAYER_NAMES or _is_described(rnn_type)
-
-
-def _is_described(rnn_type: str) -> bool:
+def is_described(rnn_type: str) -> bool:
+    """Return True if an `rnn_type` is a result of `describe_rnn`."""
     return rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type
 
 

@@ -21,10 +21,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from flair_nas.errors import FlairNasError, brief, shown
+from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.storage.files import hash_data, hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
-from flair_nas.tagging.registration import SAVED_KEY, is_self_contained
+from flair_nas.tagging.registration import SAVED_KEY, is_described
 from flair_nas.version import __version__
 
 FORMAT, VERSION = "flair-nas/tagger", 1
@@ -95,7 +96,6 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
 
     Raises:
         NotDataError: embeddings cannot be rebuilt from data; the former files are removed.
-        OSError: the folder cannot be written.
     """
     forget_safe(folder)
     state = tagger._get_state_dict()
@@ -103,8 +103,7 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
         raise NotDataError(f"a {type(tagger).__name__} is not known here")
     settings = {name: _to_data(state[name], name) for name in _SETTINGS}
     embeddings = _to_data(state["embeddings"], "embeddings")
-    _check_settings(state)
-    _check_embeddings(state["embeddings"])
+    _check_tagger(state, state["embeddings"])
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state["state_dict"].items()}
     with whole_file(folder / WEIGHTS) as temporary:
         save_file(weights, temporary, {"format": "pt"})
@@ -146,8 +145,7 @@ def read_safe(folder: Path) -> SequenceTagger:
             raise FlairNasError(f"{folder / WEIGHTS}: is damaged, or of another tagger than {CONFIG}; give both back")
         state = {name: _from_data(settings[name]) for name in _SETTINGS}
         embeddings = _from_data(config["embeddings"])
-        _check_settings(state)
-        _check_embeddings(embeddings)
+        _check_tagger(state, embeddings)
         weights = load_file(folder / WEIGHTS)
         state |= {"embeddings": embeddings, "state_dict": weights}
         state[SAVED_KEY] = {"bidirectional": settings["bidirectional"]}
@@ -184,10 +182,11 @@ class SizeLimit(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that are more than data to Flair or `build_rnn`."""
-    _check_types({name: settings[name] for name in _SETTINGS if name in settings}, _SETTINGS, "a tagger")
-    check_self_contained(settings["rnn_type"], "rnn_type")
+def _check_tagger(state: Mapping[str, Any], embeddings: object) -> None:
+    """Refuse settings and embeddings that are more than data to Flair or `build_rnn`."""
+    _check_types({name: state[name] for name in _SETTINGS}, _SETTINGS, "a tagger")
+    check_self_contained(state["rnn_type"], "rnn_type")
+    _check_embeddings(embeddings)
 
 
 def _check_embeddings(embeddings: object) -> None:
@@ -212,7 +211,7 @@ def _check_embeddings(embeddings: object) -> None:
 
 def check_self_contained(layer: str, setting: str = "recurrent_type") -> None:
     """Refuse a layer spec that opens a file or an address."""
-    if not is_self_contained(layer):
+    if layer.upper() not in LAYER_NAMES and not is_described(layer):
         raise NotDataError(f"{setting} {brief(layer)} is a name or an address; expected the layer itself")
 
 

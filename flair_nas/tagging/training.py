@@ -259,22 +259,13 @@ def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
 
 
 def place_model(model: Path, folder: Path) -> None:
-    """Copy a tagger to the ``model.pt`` of a folder.
-
-    Raises:
-        OSError: the folder cannot be written, or the disk is full.
-    """
+    """Copy a tagger to the ``model.pt`` of a folder."""
     forget_safe(folder)  # it may hold another tagger, and `load_tagger` would prefer it
     copy_whole(model, folder / "model.pt")
 
 
 def write_as_data(folder: Path) -> None:
-    """Write a folder's ``model.pt`` as ``model.safetensors`` and ``config.json``, if its embeddings allow it.
-
-    Raises:
-        FlairNasError: `load_tagger` cannot read it.
-        OSError: the folder cannot be written, or the disk is full.
-    """
+    """Write a folder's ``model.pt`` as ``model.safetensors`` and ``config.json``, if its embeddings allow it."""
     try:
         write_safe(load_tagger(folder / "model.pt"), folder)
     except NotDataError as error:

@@ -34,11 +34,7 @@ class LayerText(str):
 
 
 def register(module: ModuleType) -> None:
-    """Wrap the function that builds the layer of Flair's `LanguageModel`.
-
-    Args:
-        module: `flair.models.language_model`.
-    """
+    """Wrap the function of `flair.models.language_model` that builds layers, and two methods of `LanguageModel`."""
     from flair.nn.recurrent import rnn_layers
 
     flair_builder = module.create_recurrent_layer
@@ -92,11 +88,7 @@ def _name_of(model: LanguageModel, layer: str) -> str:
 
 
 def register_embeddings(module: ModuleType) -> None:
-    """Wrap the methods that load, name and save `FlairEmbeddings`. They then take safetensors files, too.
-
-    Args:
-        module: `flair.embeddings.token`.
-    """
+    """Let `FlairEmbeddings` of `flair.embeddings.token` load safetensors files, and name and save searched layers."""
     embeddings = module.FlairEmbeddings
     init, to_params = embeddings.__init__, embeddings.to_params
     signature = inspect.signature(init)
