@@ -52,7 +52,6 @@ PREDICT_EXAMPLES = """examples:
   flair-nas tag predict --model runs/demo --text notes.txt --format columns > notes.tagged
   cat notes.txt | flair-nas tag predict --model runs/demo --format jsonl"""
 
-
 EXPORT_EXAMPLES = """examples:
   flair-nas tag export --model runs/mine --out exported/
   flair-nas tag export --model runs/mine --out exported/ --int8 --check my_corpus/"""

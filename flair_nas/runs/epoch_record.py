@@ -50,17 +50,6 @@ class EpochClock:
 class EpochRecord:
     """Figures of an epoch. A figure that is not finite is None in the line.
 
-    Args:
-        epoch: its number, from 1.
-        train_loss: mean loss of its steps; None if nothing was trained.
-        dev_loss: mean loss on the validation part.
-        metric: metric of the model.
-        value: metric on the validation part.
-        clock: times of the epoch.
-        learning_rate: learning rate of the model weights, where there is one for the whole epoch.
-        genotype: genotype at its end, in one line, if the training has one.
-        further: figures that other trainings do not have, as JSON data by name.
-
     Example:
         >>> from flair_nas.runs.metric import F1
         >>> record = EpochRecord(1, 2.5, 1.5, F1, 61.2, EpochClock(), learning_rate=0.2)
@@ -69,15 +58,15 @@ class EpochRecord:
         (61.2, 0.2)
     """
 
-    epoch: int
-    train_loss: float | None
-    dev_loss: float
+    epoch: int  # from 1
+    train_loss: float | None  # mean over its steps; None if nothing was trained
+    dev_loss: float  # mean on the validation part
     metric: Metric
-    value: float
+    value: float  # of the metric, on the validation part
     clock: EpochClock
-    learning_rate: float | None = None
-    genotype: str | None = None
-    further: Mapping[str, Any] = field(default_factory=dict)
+    learning_rate: float | None = None  # of the model weights, where one holds for the whole epoch
+    genotype: str | None = None  # at its end, in one line
+    further: Mapping[str, Any] = field(default_factory=dict)  # figures of this training alone, as JSON data
 
     def to_line(self) -> Line:
         """Return the line of ``history.jsonl`` as JSON data."""

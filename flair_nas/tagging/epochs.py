@@ -47,21 +47,14 @@ class EpochPlugin(TrainerPlugin):
             **{f"file of {name}": description for name, description in weights.items()},
             "layer": describe_layer(tagger.rnn),
         }
-        self.tagging_corpus = corpus
-        self.dev = sentences_of(corpus.corpus.dev)
-        self.epoch = 0  # the last whole epoch
-        self.best_epoch = 0
+        self.tagging_corpus, self.dev = corpus, sentences_of(corpus.corpus.dev)
+        self.epoch, self.best_epoch = 0, 0  # the last whole epoch, and the best
         self.best: tuple[float, float] = (-1.0, 0.0)  # F1, or accuracy of token labels, and minus loss on dev
-        self.exhausted = False
-        self.interrupted = False
+        self.exhausted, self.interrupted = False, False
         self.resumed: dict[str, Any] | None = None
 
     def restore(self, state: dict[str, Any]) -> int:
-        """Restore a checkpoint without its optimizer, which the trainer makes later; return the number of epochs done.
-
-        Raises:
-            FlairNasError: the checkpoint has another corpus, seed, layer or other embeddings.
-        """
+        """Restore all but the optimizer, which the trainer makes later, and return the number of epochs done."""
         self.run.check_same(state["fixed"], self.fixed)
         self.tagger.load_state_dict(state["model"])
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
@@ -159,7 +152,10 @@ class EpochPlugin(TrainerPlugin):
         score = (evaluation.f1, -evaluation.loss)
         if score > self.best or self.config.train_with_dev:
             self.best, self.best_epoch = score, epoch
-            self._save_model()
+            card: dict[str, Any] = self.tagger.model_card or {}
+            card.get("training_parameters", {}).pop("base_path", None)  # a private path, should the model be published
+            with whole_file(self.run.folder / "model.pt") as temporary:
+                self.tagger.save(temporary)
         if self.config.train_with_dev:
             self.scheduler.step(train_loss)
         else:
@@ -172,12 +168,6 @@ class EpochPlugin(TrainerPlugin):
         self.bar.write(text, file=sys.stderr) if self.progress else log.info("%s", text)
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
-
-    def _save_model(self) -> None:
-        card: dict[str, Any] = self.tagger.model_card or {}
-        card.get("training_parameters", {}).pop("base_path", None)  # a private path, should the model be published
-        with whole_file(self.run.folder / "model.pt") as temporary:
-            self.tagger.save(temporary)
 
     @TrainerPlugin.hook
     def training_interrupt(self, **_: Any) -> None:

@@ -140,20 +140,12 @@ def build_rnn(
     names: Sequence[str] = LAYER_NAMES,
     setting: str = "rnn_type",
 ) -> RecurrentLayer:
-    """Build the layer of an `rnn_type`.
+    """Build the layer of a layer spec, a name of `LAYER_NAMES`, a result of `describe_rnn`, or a `Genotype`.
 
-    Args:
-        rnn_type: a layer spec, a name of `LAYER_NAMES`, a result of `describe_rnn`, or a `Genotype`. A layer spec is a
-            genotype's name, file or one line, then options: ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``.
-        input_size: D.
-        hidden_size: H.
-        num_layers: layers on top of one another.
-        bidirectional: run in both directions.
-        dropout: between layers, unless an option sets it.
-        batch_first: inputs are [B, T, D], as in Flair's taggers; else [T, B, D], as in its language models.
-        init_range: the initialisation bound, unless an option sets it; None for 1.5 / √H.
-        names: the layers that are no genotypes, for errors.
-        setting: the name of the argument `rnn_type` in errors.
+    A layer spec is a genotype's name, file or one line, then options: ``i-darts-ptb,recurrent_dropout=0.25``. They win
+    over `dropout` between layers and the initialisation bound `init_range`, which is 1.5 / √H if it is None. Inputs are
+    [B, T, D] with `batch_first`, as in Flair's taggers; else [T, B, D], as in its language models. Errors use `names`,
+    the layers that are no genotypes, and `setting`, the name of the argument `rnn_type`.
 
     Raises:
         FlairNasError: the name is unknown (the message lists the known ones and close matches), or the genotype or an

@@ -15,7 +15,6 @@ import flair
 import torch
 from flair.data import Dictionary
 from flair.models import SequenceTagger
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -120,19 +119,12 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
 
 
 def read_safe(folder: Path) -> SequenceTagger:
-    """Read a tagger that `write_safe` wrote, without running any code from the files.
-
-    Raises:
-        FlairNasError: the files are damaged, belong to different taggers, have a newer format, or name sizes larger
-            than the weights.
-    """
+    """Read a tagger that `write_safe` wrote, without running any code from the files."""
     path = folder / CONFIG
     try:
         config = json.loads(read_file(path, _MAX_BYTES))
-    except OSError as error:
-        raise FlairNasError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
-        raise FlairNasError(f"{path}: is damaged, it is no JSON") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FlairNasError(f"{path}: is damaged or cannot be read ({shown(error)})") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise FlairNasError(f"{path}: is no tagger of flair-nas: expected a format {FORMAT}")
     if config.get("version") != VERSION:
@@ -156,8 +148,6 @@ def read_safe(folder: Path) -> SequenceTagger:
         raise FlairNasError(f"{path}: {error}") from None
     except (FlairNasError, MemoryError):
         raise
-    except SafetensorError as error:
-        raise FlairNasError(f"{folder / WEIGHTS}: this is no safetensors file ({shown(error)})") from None
     except Exception as error:  # from Flair, for unexpected content
         raise FlairNasError(f"{path}: is not that of a whole tagger ({shown(error)})") from None
 

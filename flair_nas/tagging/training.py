@@ -327,10 +327,7 @@ def _training_part(config: TaggerConfig, corpus: Corpus[Sentence]) -> Dataset[Se
 
 
 def _run_trainer(plugin: EpochPlugin, start: int) -> None:
-    """Run Flair's trainer with a plugin that evaluates, anneals and saves.
-
-    Flair's own state cannot be resumed exactly.
-    """
+    """Run Flair's trainer with a plugin that evaluates, anneals and saves. Flair's own state is not exact."""
     config = plugin.config
     train_only = Corpus(train=_training_part(config, plugin.tagging_corpus.corpus), sample_missing_splits=False)
     with contextlib.ExitStack() as stack:
