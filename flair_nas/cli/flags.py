@@ -24,10 +24,7 @@ _PRECEDENCE = "Settings come from the defaults, then --preset, then --config, th
 def add_action(
     actions: Actions, name: str, run: Callable[[argparse.Namespace], int], epilog: str = ""
 ) -> argparse.ArgumentParser:
-    """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``. Return its parser.
-
-    The docstring of `run` is its help.
-    """
+    """Add an action with ``--quiet``, ``--verbose`` and the docstring of `run` as help. Return its parser."""
     parser = actions.add_parser(
         name,
         help=run.__doc__,
@@ -263,10 +260,6 @@ def settings_of_run(
     """Return the settings and the run folder of a command line. An estimate needs no folder.
 
     `kind` is the kind of presets. `check_folder` explains `may_change`, where None allows all settings, and `quantity`.
-
-    Raises:
-        FlairNasError: no folder is given, the folder to resume holds no run, ``--resume`` clashes with other flags,
-            or the settings or the folder cannot be used.
     """
     file, is_estimate = arguments.config, vars(arguments).get("estimate", False)
     if arguments.resume:

@@ -83,11 +83,8 @@ def sum_seconds(history: Iterable[Line]) -> float:
 
 
 def describe_cost(model: nn.Module, layer: nn.Module, history: Sequence[Line]) -> dict[str, Any]:
-    """Return the cost of a training as figures: parameters, those of the recurrent layer, times and memory.
-
-    Times are medians, since a first epoch often takes longer.
-    """
-    return {
+    """Return the cost of a training as figures: parameters, those of the recurrent layer, times and memory."""
+    return {  # medians, since a first epoch often takes longer
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "rnn_parameters": sum(p.numel() for p in layer.parameters()),
         "seconds_per_epoch": statistics.median(line["seconds"] for line in history),

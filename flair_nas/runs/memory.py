@@ -47,10 +47,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def peak_memory_mb(device: torch.device | None = None) -> float:
-    """Return the peak memory since the start or since `forget_peak_memory`, in MB (10^6 bytes).
-
-    On a GPU, measure the memory that PyTorch allocated, else the resident memory of this process.
-    """
+    """Return the peak of a GPU's allocated memory, or of this process's resident memory, in MB (10^6 bytes)."""
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
     if peak := read_peak("self"):  # `getrusage` includes the memory of the parent when it forked
@@ -76,12 +73,8 @@ def forget_peak(process: int | str) -> None:
 
 
 def forget_peak_memory() -> None:
-    """Reset the peak of `peak_memory_mb` to the current memory, as far as the system can.
-
-    Free memory goes back to the system first. Without that, a process that trained several taggers grew by up to
-    60 MB with each.
-    """
-    gc.collect()
+    """Give free memory back to the system, and reset the peak of `peak_memory_mb` to the current memory."""
+    gc.collect()  # otherwise a process grew by up to 60 MB with each tagger that it trained
     with contextlib.suppress(AttributeError, TypeError):  # no glibc
         ctypes.CDLL(None).malloc_trim(0)
     forget_peak("self")

@@ -58,8 +58,7 @@ class EpochPlugin(TrainerPlugin):
         self.run.check_same(state["fixed"], self.fixed)
         self.tagger.load_state_dict(state["model"])
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
-        f1, loss = state["best"]
-        self.best = float(f1), float(loss)
+        self.best = state["best"][0], state["best"][1]
         self.exhausted, self.resumed = state["exhausted"], state
         return self.config.epochs if self.exhausted else self.epoch
 

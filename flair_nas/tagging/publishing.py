@@ -50,11 +50,7 @@ def publish_tagger(
 ) -> tuple[list[Path], str]:
     """Write the folder `out` of the tagger of a finished run, ready for upload as ``owner/name``.
 
-    Returns:
-        The files, and the reason if there is no form without pickle (else empty).
-
-    Raises:
-        FlairNasError: `run` is no finished run, its files would name local folders, or `out` is not empty.
+    Return the files, and the reason if there is no form without pickle (else empty).
     """
     config = read_run_settings(run / "config.yaml", TaggerConfig)
     try:

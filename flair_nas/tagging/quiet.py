@@ -19,11 +19,7 @@ OF_ALL_WORDS = ("[b'", "vocabulary size of ", "SequenceTagger predicts: ")
 
 @contextlib.contextmanager
 def flair_device(name: str | None) -> Iterator[torch.device]:
-    """Let Flair compute on a device, cpu, cuda or cuda:N, within the block. None keeps Flair's choice.
-
-    Raises:
-        FlairNasError: there is no such device here.
-    """
+    """Let Flair compute on a device, cpu, cuda or cuda:N, within the block. None keeps Flair's choice."""
     with mock.patch.object(flair, "device", flair.device if name is None else choose_device(name)):
         yield flair.device
 

@@ -110,10 +110,7 @@ def _complete(tagger: SequenceTagger) -> None:
 
 
 def _saved_width(state: Mapping[str, Any]) -> Any:
-    """Return the `reproject_embeddings` of a saved tagger, read off the shape of its weights.
-
-    A tagger saved as data has a plain number in place of a `Width`.
-    """
+    """Return the `reproject_embeddings` of a saved tagger, read off its weights. As data, it has no `Width`."""
     weight = state["state_dict"].get("embedding2nn.weight")  # [width, length of the embeddings]
     if weight is None or not state.get("use_rnn", True) or weight.shape[0] == weight.shape[1]:
         return state.get("reproject_embeddings", True)
@@ -198,10 +195,8 @@ def is_described(rnn_type: str) -> bool:
 def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
     """Prefix the names of a stack's members with numbers, except names that Flair does not save.
 
-    A loaded stack then joins its vectors in the same order as before. Call it before training.
-
-    Raises:
-        FlairNasError: two members have the same name after loading, and Flair would lose one of them.
+    A loaded stack then joins its vectors in the same order as before. Call it before training. Members that would have
+    the same name after loading are refused.
     """
     from flair.embeddings.token import FastTextEmbeddings, HashEmbeddings, OneHotEmbeddings, PooledFlairEmbeddings
 

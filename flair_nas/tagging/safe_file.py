@@ -91,15 +91,9 @@ def forget_safe(folder: Path) -> None:
 
 
 def write_safe(tagger: SequenceTagger, folder: Path) -> None:
-    """Write a tagger as data to an existing folder, and replace the one that is there.
-
-    Raises:
-        NotDataError: embeddings cannot be rebuilt from data; the former files are removed.
-    """
+    """Write a tagger as data to a folder, after the former files are removed. Raise NotDataError if it is more."""
     forget_safe(folder)
     state = tagger._get_state_dict()
-    if type(tagger) is not SequenceTagger:
-        raise NotDataError(f"a {type(tagger).__name__} is not known here")
     settings = {name: _to_data(state[name], name) for name in _SETTINGS}
     embeddings = _to_data(state["embeddings"], "embeddings")
     _check_tagger(state, state["embeddings"])
@@ -225,10 +219,7 @@ def _to_data(value: object, name: str) -> Any:
         return value
     if isinstance(value, Dictionary):
         flags = {flag: getattr(value, flag, False) for flag in ("add_unk", "multi_label", "span_labels")}
-        try:
-            return {"__dictionary__": {"items": [item.decode() for item in value.idx2item], **flags}}
-        except UnicodeDecodeError:
-            raise NotDataError(f"{name} has items that are no text") from None
+        return {"__dictionary__": {"items": [item.decode() for item in value.idx2item], **flags}}
     if isinstance(value, (list, tuple)):
         return [_to_data(item, name) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
