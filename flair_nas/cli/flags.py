@@ -213,7 +213,6 @@ def device(name: str) -> str:
 
 
 def _repository(name: str) -> str:
-    """Read ``--repository``."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise argparse.ArgumentTypeError(f"must be owner/name, got {brief(name)}")
     return name

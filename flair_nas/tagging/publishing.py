@@ -143,18 +143,17 @@ def _write_card(
         about += f"It is a pickle alone, as its embeddings cannot be written as data ({fault})."
     else:
         about += f'Without a pickle: `flair_nas.load_tagger("hf://{repository}")` reads `{WEIGHTS}`.'
+    rows = ""
+    for result in metrics["seeds"]:
+        dev, test = ("-" if value is None else f"{value:.2f}" for value in (result["dev_f1"], result["test_f1"]))
+        seed = f"{result['seed']}{' (this model)' if result is best else ''}"
+        rows += f"| {seed} | {dev} | {test} | {result['best_epoch']} of {result['epochs']} |\n"
     figures = f"""| seed | dev | test | best epoch |
 | --- | --- | --- | --- |
-{"".join(_row(result, result is best) for result in metrics["seeds"])}
+{rows}
 {metric} in percent, counted by seqeval. {metrics["parameters"]:,} trained parameters, {metrics["rnn_parameters"]:,} of
 them in the recurrent layer. Differences of several points between single seeds are chance."""
     sections = {"Figures": figures, **cell, "Settings": f"```yaml\n{to_yaml(config)}```"}
     header |= {"model_name": repository.partition("/")[2], "eval_results": results}
     tags = ["token-classification", "sequence-tagger-model"]
     write_card(out, repository, about, _CODE.format(repository), sections, tags, **header)
-
-
-def _row(result: Mapping[str, Any], is_best: bool) -> str:
-    dev, test = ("-" if value is None else f"{value:.2f}" for value in (result["dev_f1"], result["test_f1"]))
-    seed = f"{result['seed']}{' (this model)' if is_best else ''}"
-    return f"| {seed} | {dev} | {test} | {result['best_epoch']} of {result['epochs']} |\n"

@@ -249,7 +249,11 @@ def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
     if is_whole(own):
         place_model(own, run.folder)
         return
-    if not (is_whole(placed) and _is_placed(run, best)):
+    is_placed = False
+    with contextlib.suppress(OSError, ValueError):
+        before, figures = read_figures(run.folder / "metrics.json"), best.figures("seed")
+        is_placed = bool(figures and figures in before["seeds"] and figures["seed"] == before["model_seed"])
+    if not (is_placed and is_whole(placed)):
         raise FlairNasError(
             f"{own} is missing or damaged, and this seed is the best on dev; give it back, or delete {best.folder} "
             "to train this seed again"
@@ -270,15 +274,6 @@ def write_as_data(folder: Path) -> None:
         write_safe(load_tagger(folder / "model.pt"), folder)
     except NotDataError as error:
         log.info("model.pt is written, and no model.safetensors: %s", error)
-
-
-def _is_placed(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> bool:
-    """Return True if the run's metrics say that its model is a copy of this seed's model."""
-    try:
-        before, figures = read_figures(run.folder / "metrics.json"), best.figures("seed")
-        return bool(figures and figures in before["seeds"] and figures["seed"] == before["model_seed"])
-    except (OSError, ValueError):
-        return False
 
 
 def _train_seed(

@@ -60,11 +60,7 @@ def register(module: ModuleType) -> None:
         layer = build_rnn(layer_type, initial_size, hidden_size, nlayers, dropout=between, **{**settings, **options})
         return layer, 1  # its state is one object
 
-    vars(module)["create_recurrent_layer"] = create_recurrent_layer
-    _wrap_model(module.LanguageModel)
-
-
-def _wrap_model(model: Any) -> None:
+    model = module.LanguageModel
     init, repackage = model.__init__, model.repackage_hidden
 
     @functools.wraps(init)
@@ -79,6 +75,7 @@ def _wrap_model(model: Any) -> None:
             return h.map(lambda tensor: tensor.detach().clone())
         return repackage(self, h)
 
+    vars(module)["create_recurrent_layer"] = create_recurrent_layer
     model.__init__, model.repackage_hidden = make, repackage_hidden
 
 
