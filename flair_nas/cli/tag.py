@@ -173,11 +173,10 @@ def format_metrics(metrics: dict[str, Any]) -> str:
             f"{result['seed']:>8} {dev:>8} {test:>9} {result['epochs']:>7} {result['best_epoch']:>5} "
             f"{result['seconds_per_epoch']:>8.1f}"
         )
-    summary = metrics["summary"]
-    for name, label in (("dev_f1", f"dev {metric}"), ("test_f1", f"test {metric}")):
-        if name in summary:
-            deviation = f" ± {summary[name]['sd']:.2f}" if summary[name]["sd"] is not None else ""
-            lines.append(f"{label}: {summary[name]['mean']:.2f}{deviation}")
+    for part in ("dev", "test"):
+        if row := metrics["summary"].get(f"{part}_f1"):
+            deviation = f" ± {row['sd']:.2f}" if row["sd"] is not None else ""
+            lines.append(f"{part} {metric}: {row['mean']:.2f}{deviation}")
     return "\n".join([*lines, format_size(metrics, "trained parameters")])
 
 
