@@ -37,14 +37,7 @@ def _register(module: ModuleType) -> None:
     import_module("flair_nas.tagging.registration").register(module)
 
 
-def _register_models(module: ModuleType) -> None:
-    import_module("flair_nas.tagging.patches.character_models").register(module)
-
-
-def _register_embeddings(module: ModuleType) -> None:
-    import_module("flair_nas.tagging.patches.character_models").register_embeddings(module)
-
-
+_PATCHES = "flair_nas.tagging.patches.character_models"
 register_post_import_hook(_register, "flair.models.sequence_tagger_model")
-register_post_import_hook(_register_models, "flair.models.language_model")
-register_post_import_hook(_register_embeddings, "flair.embeddings.token")
+register_post_import_hook(f"{_PATCHES}:register", "flair.models.language_model")
+register_post_import_hook(f"{_PATCHES}:register_embeddings", "flair.embeddings.token")

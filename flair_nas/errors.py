@@ -53,16 +53,13 @@ def did_you_mean(text: str, names: Iterable[str] | Mapping[str, str], count: int
     """
     spelling = {name.lower(): names[name] if isinstance(names, Mapping) else name for name in names}
     short = text.lower().strip("-")
-    if abbreviated := [spelling[name] for name in spelling if len(short) > 1 and short == _initials(name)]:
+    initials = {name: "".join(word[:1] for word in name.replace("_", "-").split("-")) for name in spelling}
+    if abbreviated := [spelling[name] for name in spelling if len(short) > 1 and short == initials[name]]:
         return f"did you mean {' or '.join(abbreviated[:count])}? "
     matches = difflib.get_close_matches(text.lower(), spelling, n=count, cutoff=0.6)
     ratios = [difflib.SequenceMatcher(None, name, text.lower()).ratio() for name in matches]
     close = [spelling[name] for name, ratio in zip(matches, ratios) if ratio > max(ratios) - 0.15]
     return f"did you mean {' or '.join(close)}? " if close else ""
-
-
-def _initials(name: str) -> str:
-    return "".join(word[:1] for word in name.replace("_", "-").split("-"))
 
 
 def as_markdown(text: str) -> str:

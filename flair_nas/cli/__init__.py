@@ -11,14 +11,9 @@ from flair_nas.runs.signals import exit_on_signal, ignore_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command.
+    """Run the command with arguments, and return the exit code.
 
-    Args:
-        argv: the arguments. None takes those of the process. Then signals are ignored after this call, and an
-            environment variable of OpenMP is set.
-
-    Returns:
-        The exit code.
+    None takes the arguments of the process. Then signals are ignored after this call, and OpenMP is set up.
     """
     with exit_on_signal():  # until the action handles signals itself
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):

@@ -18,17 +18,13 @@ from flair_nas.storage.resources import resource_path
 
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-
 _PRECEDENCE = "Settings come from the defaults, then --preset, then --config, then flags; the later wins."
 
 
 def add_action(
     actions: Actions, name: str, run: Callable[[argparse.Namespace], int], epilog: str = ""
 ) -> argparse.ArgumentParser:
-    """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``. Return its parser.
-
-    The docstring of `run` is its help.
-    """
+    """Add an action with ``--quiet``, ``--verbose`` and the docstring of `run` as help. Return its parser."""
     parser = actions.add_parser(
         name,
         help=run.__doc__,
@@ -56,14 +52,8 @@ def add_run_flags(
 ) -> None:
     """Add ``--out``, ``--resume``, ``--preset``, ``--config``, perhaps ``--estimate``, and a flag for each setting.
 
-    Args:
-        parser: the parser.
-        config_type: the dataclass of the settings.
-        kinds: kinds of presets, separated by blanks.
-        out: help of ``--out``.
-        estimate: help of ``--estimate``; empty if the command has no such flag.
-        variants: see `add_setting_flags`.
-        prefix: see `add_setting_flags`.
+    `kinds` of presets are separated by blanks. `out` and `estimate` are help texts. `add_setting_flags` explains the
+    other arguments.
     """
     parser.epilog = f"{parser.epilog or ''}\n\n{_PRECEDENCE}".lstrip()
     # argparse would list all flags, which take a page
@@ -118,8 +108,7 @@ def add_setting_flags(
 ) -> None:
     """Add a flag for each setting, as ``--hidden-size`` for `hidden_size`. Without the flag, its value is None.
 
-    A choice has several classes, and only one is used. The settings of a class, or of a variant, have a section of
-    the help. Its title names the classes with these settings.
+    The settings of a class of a choice, or of a variant, have a section of the help. Its title names these classes.
 
     Args:
         parser: the parser.
@@ -135,19 +124,16 @@ def add_setting_flags(
         owners = {words: kinds[name] for words, kinds in variant_kinds.items() if name in kinds}
         _add_flag(section, name, kind, owners or {"": kind})
     for choice, classes in get_classes(config_type).items():
-        _add_sections(parser, f"{choice} ", {words: get_kinds(own) for words, own in classes.items()})
-    known = get_all_kinds(config_type)
-    own_kinds = {
-        words: {name: kind for name, kind in kinds.items() if name not in known}
-        for words, kinds in variant_kinds.items()
-    }
-    _add_sections(parser, prefix, own_kinds)
+        _add_sections(parser, f"{choice} ", {words: get_kinds(own) for words, own in classes.items()}, {})
+    _add_sections(parser, prefix, variant_kinds, get_all_kinds(config_type))
 
 
-def _add_sections(parser: argparse.ArgumentParser, prefix: str, kinds: Mapping[str, Mapping[str, Kind]]) -> None:
-    """Add the flags of classes, with a section for each set of classes that share settings."""
+def _add_sections(
+    parser: argparse.ArgumentParser, prefix: str, kinds: Mapping[str, Mapping[str, Kind]], known: Collection[str]
+) -> None:
+    """Add the flags of classes except known ones, with a section for each set of classes that share settings."""
     sections: dict[str, argparse._ActionsContainer] = {}
-    for name in dict.fromkeys(name for own in kinds.values() for name in own):
+    for name in dict.fromkeys(name for own in kinds.values() for name in own if name not in known):
         owners = {words: own[name] for words, own in kinds.items() if name in own}
         *others, last = owners
         title = prefix + (f"{', '.join(others)} or {last}" if others else last)
@@ -164,16 +150,12 @@ def _add_flag(parser: argparse._ActionsContainer, name: str, explained: Kind, ki
     if any(other != first for other in others):
         note = f" (default: {'; '.join(f'{title}: {default}' for title, default in defaults.items() if default)})"
     kind = next(iter(kinds.values()))
-    flags = [_to_flag(spelling) for spelling in (name, kind.flair) if spelling]
+    flags = ["--" + spelling.replace("_", "-") for spelling in (name, kind.flair) if spelling]
     help = (explained.help + note).replace("%", "%%")
     parser.add_argument(*flags, default=None, help=help, **_argument_form(name, kind))
     if kind.switch:
         off = [flag.replace("--", "--no-", 1) for flag in flags]
         parser.add_argument(*off, dest=name, action="store_false", default=None, help="turn it off")
-
-
-def _to_flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _format_default(name: str, default: Any) -> str:
@@ -228,7 +210,6 @@ def device(name: str) -> str:
 
 
 def _repository(name: str) -> str:
-    """Read ``--repository``."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise argparse.ArgumentTypeError(f"must be owner/name, got {brief(name)}")
     return name
@@ -252,18 +233,15 @@ def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, A
 
 
 def refuse_flags_of(arguments: argparse.Namespace, variants: Mapping[str, type], chosen: type) -> None:
-    """Raise an error for flags that the chosen settings do not have. It names the variants that have them.
+    """Raise an error for flags that the chosen settings do not have.
 
-    Args:
-        arguments: the command line.
-        variants: classes of settings by the words that choose them, such as ``--objective tagging``.
-        chosen: the class that is used.
+    It names the variants that have them by the words that choose them, such as ``--objective tagging``.
     """
     own, takers = get_all_kinds(chosen), dict[str, list[str]]()
     for words, variant in variants.items():
         for name in given_flags(arguments, variant):
             if name not in own:
-                takers.setdefault(_to_flag(name), []).append(words)
+                takers.setdefault("--" + name.replace("_", "-"), []).append(words)
     if takers:
         raise FlairNasError("; ".join(f"{flag}: only with {' or '.join(words)}" for flag, words in takers.items()))
 
@@ -277,22 +255,11 @@ def settings_of_run(
 ) -> tuple[Config, Path]:
     """Return the settings and the run folder of a command line. An estimate needs no folder.
 
-    Args:
-        arguments: the command line.
-        config_type: the class of the settings.
-        kind: the kind of presets.
-        may_change: settings that may differ from those of the run in the folder. None allows all, if the run
-            compares its settings itself.
-        quantity: the name of such a run in errors.
-
-    Raises:
-        FlairNasError: no folder is given, the folder to resume holds no run, ``--resume`` clashes with other flags,
-            or the settings or the folder cannot be used.
+    `kind` is the kind of presets. `check_folder` explains `may_change`, where None allows all settings, and `quantity`.
     """
     file, is_estimate = arguments.config, vars(arguments).get("estimate", False)
     if arguments.resume:
-        clashing = [f"--{name}" for name in ("out", "preset", "config") if getattr(arguments, name)]
-        if clashing:
+        if clashing := [f"--{name}" for name in ("out", "preset", "config") if vars(arguments)[name]]:
             raise FlairNasError(f"--resume takes its settings from the run; drop {', '.join(clashing)}")
         file = user_path(arguments.resume) / "config.yaml"
         if not file.exists():

@@ -91,7 +91,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def _load(text: str) -> Genotype:
-    """Return the genotype of a source. Options may follow it, as in a layer spec."""
+    """Return the genotype of a source, which options may follow."""
     return parse_layer_spec(text, ())[0] if re.search(r",\s*\w+=", text) else load_genotype(text)
 
 

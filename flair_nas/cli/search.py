@@ -120,14 +120,12 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
 
 def small_presets() -> list[str]:
     """Return the names of the presets for a search on text that takes minutes to an hour."""
-    presets = {
-        name: read_mapping(resource_path("presets", "search", f"{name}.yaml")) for name in preset_names("search")
-    }
-    return [
-        name
-        for name, preset in presets.items()
-        if preset["about"].get("scale") == "small" and preset.get("objective", "text") == "text"
-    ]
+    names = []
+    for name in preset_names("search"):
+        preset = read_mapping(resource_path("presets", "search", f"{name}.yaml"))
+        if preset["about"].get("scale") == "small" and preset.get("objective", "text") == "text":
+            names.append(name)
+    return names
 
 
 def _warn_of_size(arguments: argparse.Namespace, config: SearchSettings) -> None:

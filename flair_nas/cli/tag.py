@@ -52,7 +52,6 @@ PREDICT_EXAMPLES = """examples:
   flair-nas tag predict --model runs/demo --text notes.txt --format columns > notes.tagged
   cat notes.txt | flair-nas tag predict --model runs/demo --format jsonl"""
 
-
 EXPORT_EXAMPLES = """examples:
   flair-nas tag export --model runs/mine --out exported/
   flair-nas tag export --model runs/mine --out exported/ --int8 --check my_corpus/"""
@@ -174,11 +173,10 @@ def format_metrics(metrics: dict[str, Any]) -> str:
             f"{result['seed']:>8} {dev:>8} {test:>9} {result['epochs']:>7} {result['best_epoch']:>5} "
             f"{result['seconds_per_epoch']:>8.1f}"
         )
-    summary = metrics["summary"]
-    for name, label in (("dev_f1", f"dev {metric}"), ("test_f1", f"test {metric}")):
-        if name in summary:
-            deviation = f" ± {summary[name]['sd']:.2f}" if summary[name]["sd"] is not None else ""
-            lines.append(f"{label}: {summary[name]['mean']:.2f}{deviation}")
+    for part in ("dev", "test"):
+        if row := metrics["summary"].get(f"{part}_f1"):
+            deviation = f" ± {row['sd']:.2f}" if row["sd"] is not None else ""
+            lines.append(f"{part} {metric}: {row['mean']:.2f}{deviation}")
     return "\n".join([*lines, format_size(metrics, "trained parameters")])
 
 
@@ -199,18 +197,19 @@ def evaluate(arguments: argparse.Namespace) -> int:
         _check_predictions(user_path(arguments.predictions), arguments)
     with exit_on_signal():
         quiet_flair(arguments)
+        from flair_nas.runs.device import autocast
         from flair_nas.tagging.evaluation import evaluate_tagger
         from flair_nas.tagging.prediction import load_tagger
-        from flair_nas.tagging.quiet import flair_autocast, set_flair_device
+        from flair_nas.tagging.quiet import flair_device
 
-    set_flair_device(arguments.device)
-    tagger = load_tagger(arguments.model)
-    label_type = arguments.label_type or tagger.label_type
-    sentences = _read_sentences(arguments, settings, label_type, corpus_of_run)
-    with flair_autocast(arguments.precision):
-        evaluation = evaluate_tagger(
-            tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
-        )
+    with flair_device(arguments.device) as device:
+        tagger = load_tagger(arguments.model)
+        label_type = arguments.label_type or tagger.label_type
+        sentences = _read_sentences(arguments, settings, label_type, corpus_of_run)
+        with autocast(arguments.precision, device):
+            evaluation = evaluate_tagger(
+                tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
+            )
     if arguments.json:
         print(json.dumps(evaluation.report, indent=2))
         return 0
@@ -319,23 +318,23 @@ def predict(arguments: argparse.Namespace) -> int:
     _check_sentences(arguments)
     with exit_on_signal():
         quiet_flair(arguments)
+        from flair_nas.runs.device import autocast
         from flair_nas.tagging.prediction import FORMATS, load_tagger, tag_lines
-        from flair_nas.tagging.quiet import flair_autocast, set_flair_device
+        from flair_nas.tagging.quiet import flair_device
 
-    set_flair_device(arguments.device)
-    tagger = load_tagger(arguments.model)
-    form = FORMATS[arguments.format]
-    if not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty() and not arguments.quiet:
-        print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
-    num_labels, num_sentences = 0, 0
-    with flair_autocast(arguments.precision):
-        for lines in [arguments.sentences] if arguments.sentences else _read_lines(arguments.text):
-            tagged = tag_lines(tagger, lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized)
-            for line, sentence in zip(lines, tagged):
-                print(form(line, sentence, tagger.label_type), flush=not arguments.text)
-                if sentence is not None:
-                    num_labels += len(sentence.get_labels(tagger.label_type))
-                    num_sentences += 1
+    form, num_labels, num_sentences = FORMATS[arguments.format], 0, 0
+    with flair_device(arguments.device) as device:
+        tagger = load_tagger(arguments.model)
+        if not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty() and not arguments.quiet:
+            print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
+        with autocast(arguments.precision, device):
+            for lines in [arguments.sentences] if arguments.sentences else _read_lines(arguments.text):
+                tagged = tag_lines(tagger, lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized)
+                for line, sentence in zip(lines, tagged):
+                    print(form(line, sentence, tagger.label_type), flush=not arguments.text)
+                    if sentence is not None:
+                        num_labels += len(sentence.get_labels(tagger.label_type))
+                        num_sentences += 1
     if num_sentences and not num_labels and not arguments.quiet:
         print(
             f"flair-nas: nothing found in {num_sentences:,} sentence{'s' * (num_sentences > 1)}; `flair-nas tag "

@@ -21,7 +21,8 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.jobs import Job, Outcome, Pool
-from flair_nas.experiments.memory import Memory, forget_peak
+from flair_nas.experiments.memory import Memory
+from flair_nas.runs.memory import forget_peak
 from flair_nas.runs.signals import block_interrupt
 
 log = logging.getLogger("flair_nas")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import psutil
+
+from flair_nas.runs.memory import read_peak
 
 PLENTY = 4_000_000_000
 """Minimum bytes expected of a job whose kind is unknown."""
@@ -53,7 +52,7 @@ class Memory:
         return bool(psutil.virtual_memory().available - promised > needed)
 
     def _look(self, kind: Kind, process: int) -> None:
-        peak = _peak_size(process)
+        peak = read_peak(process) or _size(process)
         if peak > _GROWTH * self._peak.get(kind, 0):
             self._peak[kind], self._grown[kind] = peak, time.monotonic()
 
@@ -62,20 +61,6 @@ class Memory:
         if kind in self._ended or time.monotonic() - self._grown.get(kind, float("inf")) > SETTLED:
             return peak
         return max(PLENTY, 2 * peak)
-
-
-def forget_peak(process: int) -> None:
-    """Reset the peak of a process to its present size, if the system can."""
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{process}/clear_refs").write_text("5")
-
-
-def _peak_size(process: int) -> int:
-    """Return the peak of a process in bytes, or its present size if the system does not know."""
-    with contextlib.suppress(OSError):
-        if match := re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{process}/status").read_text()):
-            return int(match[1]) * 1024
-    return _size(process)
 
 
 def _size(process: int) -> int:

@@ -42,11 +42,7 @@ class Checkpoints:
         self._newest_is_whole = True
 
     def load(self) -> State | None:
-        """Read the newest whole checkpoint, or return None if the folder has none. Warn if it is the previous one.
-
-        Raises:
-            FlairNasError: all checkpoints are damaged.
-        """
+        """Read the newest whole checkpoint, or return None if there is none. Refuse a folder of damaged ones."""
         faults: list[str] = []
         for path in filter(Path.exists, (self.newest, self.previous)):
             try:

@@ -46,11 +46,7 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """Return the context of a precision: float32, or bfloat16 by autocast.
-
-    Raises:
-        FlairNasError: PyTorch cannot run it on this device.
-    """
+    """Return the context of a precision, float32 or bfloat16. Raise FlairNasError if the device cannot run it."""
     check_precision(precision, device)
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 

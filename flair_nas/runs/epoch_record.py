@@ -21,16 +21,10 @@ Line = dict[str, Any]
 
 @dataclass
 class EpochClock:
-    """Clock of an epoch: times of its training and of its evaluation.
-
-    Args:
-        seconds: time of the training.
-        cpu_seconds: CPU time of the training, over all threads.
-        evaluation_seconds: time of the evaluation.
-    """
+    """Clock of an epoch: times of its training and of its evaluation."""
 
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    cpu_seconds: float = 0.0  # over all threads, without the evaluation
     evaluation_seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -56,17 +50,6 @@ class EpochClock:
 class EpochRecord:
     """Figures of an epoch. A figure that is not finite is None in the line.
 
-    Args:
-        epoch: its number, from 1.
-        train_loss: mean loss of its steps; None if nothing was trained.
-        dev_loss: mean loss on the validation part.
-        metric: metric of the model.
-        value: metric on the validation part.
-        clock: times of the epoch.
-        learning_rate: learning rate of the model weights, where there is one for the whole epoch.
-        genotype: genotype at its end, in one line, if the training has one.
-        further: figures that other trainings do not have, as JSON data by name.
-
     Example:
         >>> from flair_nas.runs.metric import F1
         >>> record = EpochRecord(1, 2.5, 1.5, F1, 61.2, EpochClock(), learning_rate=0.2)
@@ -75,15 +58,15 @@ class EpochRecord:
         (61.2, 0.2)
     """
 
-    epoch: int
-    train_loss: float | None
-    dev_loss: float
+    epoch: int  # from 1
+    train_loss: float | None  # mean over its steps; None if nothing was trained
+    dev_loss: float  # mean on the validation part
     metric: Metric
-    value: float
+    value: float  # of the metric, on the validation part
     clock: EpochClock
-    learning_rate: float | None = None
-    genotype: str | None = None
-    further: Mapping[str, Any] = field(default_factory=dict)
+    learning_rate: float | None = None  # of the model weights, where one holds for the whole epoch
+    genotype: str | None = None  # at its end, in one line
+    further: Mapping[str, Any] = field(default_factory=dict)  # figures of this training alone, as JSON data
 
     def to_line(self) -> Line:
         """Return the line of ``history.jsonl`` as JSON data."""
@@ -100,11 +83,8 @@ def sum_seconds(history: Iterable[Line]) -> float:
 
 
 def describe_cost(model: nn.Module, layer: nn.Module, history: Sequence[Line]) -> dict[str, Any]:
-    """Return the cost of a training as figures: parameters, those of the recurrent layer, times and memory.
-
-    Times are medians, since a first epoch often takes longer.
-    """
-    return {
+    """Return the cost of a training as figures: parameters, those of the recurrent layer, times and memory."""
+    return {  # medians, since a first epoch often takes longer
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "rnn_parameters": sum(p.numel() for p in layer.parameters()),
         "seconds_per_epoch": statistics.median(line["seconds"] for line in history),

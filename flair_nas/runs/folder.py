@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 def check_folder(out: Path, config: DataclassInstance, may_change: Collection[str], quantity: str) -> None:
     """Raise an error unless a folder is new or empty, or holds a run with these settings.
 
-    Args:
-        out: the folder.
-        config: the settings.
-        may_change: the settings that may differ from those of the run in the folder.
-        quantity: the name of such a run in errors.
+    The settings `may_change` may differ from those of the run. `quantity` is the name of such a run in errors.
     """
     if out.exists() and not out.is_dir():
         raise FlairNasError(f"{out} is a file; give a folder with --out")

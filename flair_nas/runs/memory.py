@@ -17,14 +17,11 @@ from torch import nn
 
 from flair_nas.errors import FlairNasError
 
-_PROCESS = Path("/proc/self")  # on Linux
-
 
 def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: str) -> None:
     """Raise FlairNasError if the weights and gradients of a model do not fit into the memory of its device.
 
-    Without this check the system may grant the memory and then kill the process. `settings` are named in the error:
-    ``hidden_size 4000``.
+    The system may grant the memory and then kill the process. The error names `settings`, as ``hidden_size 4000``.
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when the model is built
@@ -50,31 +47,36 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def peak_memory_mb(device: torch.device | None = None) -> float:
-    """Return the peak memory since the start or since `forget_peak_memory`, in MB (10^6 bytes).
-
-    On a GPU, measure the memory that PyTorch allocated, else the resident memory of this process.
-    """
+    """Return the peak of a GPU's allocated memory, or of this process's resident memory, in MB (10^6 bytes)."""
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
-    with contextlib.suppress(OSError):  # `getrusage` includes the memory of the parent when it forked
-        if match := re.search(r"VmHWM:\s*(\d+) kB", (_PROCESS / "status").read_text()):
-            return int(match[1]) * 1024 / 1e6
+    if peak := read_peak("self"):  # `getrusage` includes the memory of the parent when it forked
+        return peak / 1e6
     import resource  # missing on Windows, where the rest of this module works
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
-def forget_peak_memory() -> None:
-    """Reset the peak of `peak_memory_mb` to the current memory, as far as the system can.
+def read_peak(process: int | str) -> int:
+    """Return the peak resident memory of a process in bytes, or 0 if the system does not know it."""
+    with contextlib.suppress(OSError):
+        if match := re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{process}/status").read_text()):
+            return int(match[1]) * 1024
+    return 0
 
-    Free memory goes back to the system first. Without that, a process that trained several taggers grew by up to
-    60 MB with each.
-    """
-    gc.collect()
+
+def forget_peak(process: int | str) -> None:
+    """Reset the peak of a process to its present size, if the system can."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{process}/clear_refs").write_text("5")
+
+
+def forget_peak_memory() -> None:
+    """Give free memory back to the system, and reset the peak of `peak_memory_mb` to the current memory."""
+    gc.collect()  # otherwise a process grew by up to 60 MB with each tagger that it trained
     with contextlib.suppress(AttributeError, TypeError):  # no glibc
         ctypes.CDLL(None).malloc_trim(0)
-    with contextlib.suppress(OSError):
-        (_PROCESS / "clear_refs").write_text("5")
+    forget_peak("self")
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()

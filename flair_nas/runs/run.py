@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.checkpoints import Checkpoints, State, is_whole
@@ -26,11 +25,15 @@ from flair_nas.version import __version__
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-log = logging.getLogger("flair_nas")
+    class RunSettings(DataclassInstance, Protocol):
+        """A dataclass of settings with a number of epochs."""
+
+        epochs: int
+
 
 _MAX_BYTES = 100_000_000  # of metrics.json, which has some thousand for each seed
 
-Config = TypeVar("Config", bound="DataclassInstance")
+Config = TypeVar("Config", bound="RunSettings")
 Restored = TypeVar("Restored")
 Figures = dict[str, Any]
 """JSON data by name."""
@@ -47,29 +50,22 @@ class Run(Generic[Config]):
         folder: an existing folder, which `open_run` has locked.
         config: the settings, a dataclass with fields of `flair_nas.settings.fields`.
         whole: the run that this one is a part of.
-
-    Attributes:
-        checkpoints: the last two checkpoints.
-        history: one dictionary of JSON data per epoch.
     """
 
     def __init__(self, folder: Path, config: Config, whole: Run[Config] | None = None) -> None:
         self.folder, self.config, self.whole = folder, config, whole
         self.checkpoints = Checkpoints(folder)
-        self.history: list[Figures] = []
+        self.history: list[Figures] = []  # a line per epoch
 
     def part(self, name: str) -> Run[Config]:
         """Return a part of this run, such as a seed, with its history and checkpoints in a folder below."""
         return Run(self.folder / name, self.config, self)
 
     def resume(self, restore: Callable[[State], Restored]) -> Restored | None:
-        """Read the last good checkpoint, take its history and restore the rest. Nothing is written.
-
-        Args:
-            restore: gets the saved state, with tensors on the CPU.
+        """Read the last good checkpoint, take its history, and let `restore` use the rest. Nothing is written.
 
         Returns:
-            The result of `restore`; None without a checkpoint.
+            The result of `restore`, which gets the saved state with tensors on the CPU; None without a checkpoint.
 
         Raises:
             FlairNasError: all checkpoints are damaged, or are of another run. The checkpoints of a run with figures
@@ -119,7 +115,7 @@ class Run(Generic[Config]):
         `epochs` is raised to the number of epochs that exist.
         """
         config = self.config
-        if len(self.history) > getattr(config, "epochs", len(self.history)):
+        if len(self.history) > config.epochs:
             config = dataclasses.replace(config, epochs=len(self.history))
         write_text((self.whole or self).folder / "config.yaml", to_yaml(config))
         self.folder.mkdir(exist_ok=True)
@@ -142,10 +138,7 @@ class Run(Generic[Config]):
         return written
 
     def figures(self, *names: str) -> Figures | None:
-        """Read the figures that `finish` wrote. Return None if they are missing, damaged or of earlier epochs.
-
-        Figures without one of these names are those of an earlier version, and missing, too.
-        """
+        """Read the figures that `finish` wrote. Return None if some are missing, damaged or of earlier epochs."""
         try:
             figures = read_figures(self.folder / "metrics.json")
             is_present = figures["epochs"] == self._count_epochs(figures["epochs"])
@@ -155,7 +148,7 @@ class Run(Generic[Config]):
 
     def is_finished(self, epochs: int | None, early: bool = False) -> bool:
         """Return True if a run that ended has nothing left to do: it ended by itself (`early`), or has its epochs."""
-        return epochs is not None and (early or epochs >= getattr(self.config, "epochs", 0))
+        return epochs is not None and (early or epochs >= self.config.epochs)
 
     def _write_history(self) -> None:
         write_text(self.folder / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
@@ -188,21 +181,12 @@ def open_run(
 ) -> Iterator[Run[Config]]:
     """Lock a run folder for this process while the block runs. The block must call `Run.accept`.
 
-    Args:
-        out: a folder that is new or empty, or holds a run with the same settings in its ``config.yaml``.
-        config: the settings, a dataclass with fields of `flair_nas.settings.fields`.
-        may_change: the settings that may differ from those of the run in the folder.
-        quantity: the name of such a run in errors.
-        command: the command that starts such a run, as ``flair-nas tag train``. With it, Ctrl-C in the block raises
-            `RunStopped`, and its message names the command that resumes.
-
-    Yields:
-        The run.
+    `check_folder` explains the arguments. With the command that starts such a run, as ``flair-nas tag train``, Ctrl-C
+    in the block raises `RunStopped`, and its message names the command that resumes.
 
     Raises:
         FlairNasError: the folder holds something else or other settings, cannot be written to, or is in use by another
             process.
-        RunStopped: the block was interrupted, and there is a `command`.
     """
     out = user_path(out)
     check_folder(out, config, may_change, quantity)

@@ -16,7 +16,7 @@ from flair.trainers.plugins.metric_records import MetricRecord
 from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError
 from flair_nas.nn.recurrent_layer import identify_layer
 from flair_nas.runs.epoch_record import EpochClock, EpochRecord
 from flair_nas.runs.metric import F1
@@ -47,26 +47,18 @@ class EpochPlugin(TrainerPlugin):
             **{f"file of {name}": description for name, description in weights.items()},
             "layer": identify_layer(tagger.rnn),
         }
-        self.tagging_corpus = corpus
-        self.dev = sentences_of(corpus.corpus.dev)
-        self.epoch = 0  # the last whole epoch
-        self.best_epoch = 0
+        self.tagging_corpus, self.dev = corpus, sentences_of(corpus.corpus.dev)
+        self.epoch, self.best_epoch = 0, 0  # the last whole epoch, and the best
         self.best: tuple[float, float] = (-1.0, 0.0)  # F1, or accuracy of token labels, and minus loss on dev
-        self.exhausted = False
-        self.interrupted = False
+        self.exhausted, self.interrupted = False, False
         self.resumed: dict[str, Any] | None = None
 
     def restore(self, state: dict[str, Any]) -> int:
-        """Restore a checkpoint without its optimizer, which the trainer makes later; return the number of epochs done.
-
-        Raises:
-            FlairNasError: the checkpoint has another corpus, seed, layer or other embeddings.
-        """
+        """Restore all but the optimizer, which the trainer makes later, and return the number of epochs done."""
         self.run.check_same(state["fixed"], self.fixed)
         self.tagger.load_state_dict(state["model"])
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
-        f1, loss = state["best"]
-        self.best = float(f1), float(loss)
+        self.best = state["best"][0], state["best"][1]
         self.exhausted, self.resumed = state["exhausted"], state
         return self.config.epochs if self.exhausted else self.epoch
 
@@ -89,7 +81,7 @@ class EpochPlugin(TrainerPlugin):
     @TrainerPlugin.hook
     def after_setup(self, **_: Any) -> None:
         """Make the scheduler, and restore the optimizer and the random state of a checkpoint."""
-        optimizer, path = self.trainer.optimizer, self.run.checkpoints.newest
+        optimizer = self.trainer.optimizer
         self.scheduler = AnnealOnPlateau(
             optimizer,
             mode="min" if self.config.train_with_dev else "max",
@@ -99,12 +91,9 @@ class EpochPlugin(TrainerPlugin):
         if self.resumed is None:
             self.save()
         else:
-            try:
-                optimizer.load_state_dict(self.resumed["optimizer"])
-                self.scheduler.load_state_dict(self.resumed["scheduler"])
-                restore_random_state(self.resumed["random"])
-            except Exception as error:  # of another kind of run, or of other sizes
-                raise FlairNasError(f"{path}: this checkpoint cannot be used ({shown(error)}); give it back") from None
+            optimizer.load_state_dict(self.resumed["optimizer"])
+            self.scheduler.load_state_dict(self.resumed["scheduler"])
+            restore_random_state(self.resumed["random"])
             self.resumed = None
         batches = math.ceil(len(self.trainer.corpus.train) / self.config.batch_size)
         left = (self.config.epochs - self.epoch) * batches
@@ -162,7 +151,10 @@ class EpochPlugin(TrainerPlugin):
         score = (evaluation.f1, -evaluation.loss)
         if score > self.best or self.config.train_with_dev:
             self.best, self.best_epoch = score, epoch
-            self._save_model()
+            card: dict[str, Any] = self.tagger.model_card or {}
+            card.get("training_parameters", {}).pop("base_path", None)  # a private path, should the model be published
+            with whole_file(self.run.folder / "model.pt") as temporary:
+                self.tagger.save(temporary)
         if self.config.train_with_dev:
             self.scheduler.step(train_loss)
         else:
@@ -176,12 +168,6 @@ class EpochPlugin(TrainerPlugin):
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
 
-    def _save_model(self) -> None:
-        card: dict[str, Any] = self.tagger.model_card or {}
-        card.get("training_parameters", {}).pop("base_path", None)  # a private path, should the model be published
-        with whole_file(self.run.folder / "model.pt") as temporary:
-            self.tagger.save(temporary)
-
     @TrainerPlugin.hook
     def training_interrupt(self, **_: Any) -> None:
         """Record a Ctrl-C, which Flair treats like the end of annealing."""
@@ -193,7 +179,3 @@ class EpochPlugin(TrainerPlugin):
 
     def _describe_checkpoint(self) -> str:
         return f"The checkpoint of epoch {self.epoch} is kept: {self.run.checkpoints.newest}"
-
-    def get_state(self) -> dict[str, Any]:
-        """Return this plugin's entry in the model card: its name."""
-        return {"__cls__": "flair_nas.tagging.epochs"}

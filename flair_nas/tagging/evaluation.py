@@ -167,10 +167,7 @@ def _report_f1(gold: list[list[str]], predicted: list[list[str]], f1: float) -> 
 
 
 def forget_changing_embeddings(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> None:
-    """Delete the stored vectors that will differ next time.
-
-    Flair recognises such vectors by their gradient. Vectors of an evaluation have none; pooled ones never have one.
-    """
+    """Delete the stored vectors that will differ next time. Flair knows them by a gradient, which some lack."""
     if names := changing_names(tagger.embeddings):
         for sentence in sentences:
             sentence.clear_embeddings(names)
@@ -210,16 +207,13 @@ def tagger_labels(tagger: SequenceTagger) -> set[str]:
 
 
 def labels_without_loss(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str) -> list[set[str]]:
-    """Return the gold labels of each sentence that the tagger does not know. Flair computes no loss for them.
-
-    If labels are of tokens, a token without a label counts as O.
-    """
+    """Return the gold labels of each sentence that the tagger does not know. Flair computes no loss for them."""
     if tagger.label_dictionary.add_unk:  # stands for all unknown labels
         return [set() for _ in sentences]
     if tagger.predict_spans:
         known = tagger_labels(tagger) | {"O"}
         return [{label.value for label in sentence.get_labels(label_type)} - known for sentence in sentences]
-    known = set(tagger.label_dictionary.get_items())
+    known = set(tagger.label_dictionary.get_items())  # a token without a label counts as O
     return [{token.get_label(label_type, "O").value for token in sentence} - known for sentence in sentences]
 
 

@@ -147,10 +147,7 @@ def tag_lines(
 
 @torch.no_grad()
 def _embed_characters(member: CharacterEmbeddings, sentence: Sentence) -> None:
-    """Store the vectors of a long sentence's words, one word at a time.
-
-    Flair pads all words to the longest.
-    """
+    """Store the vectors of a long sentence's words, one word at a time. Flair pads all words to the longest."""
     numbers = member.char_dictionary.get_idx_for_item
     coded = [tuple(numbers(character) for character in token.text) for token in sentence]
     vectors = {}

@@ -48,21 +48,9 @@ print(sentence.to_tagged_string())"""
 def publish_tagger(
     run: Path, out: Path, repository: str, license: str | None, language: str | None
 ) -> tuple[list[Path], str]:
-    """Write the folder of a tagger, ready for upload.
+    """Write the folder `out` of the tagger of a finished run, ready for upload as ``owner/name``.
 
-    Args:
-        run: the folder of a finished training run of your own. Its model is a pickle, which is loaded.
-        out: a folder that is new or empty.
-        repository: ``owner/name`` on the Hub.
-        license: licence in the Hub's spelling, or None.
-        language: language of the text, such as ``en``, or None.
-
-    Returns:
-        The files, and the reason if there is no form without pickle (else empty).
-
-    Raises:
-        FlairNasError: `run` is no finished run, its files would name local folders, or `out` is not empty.
-        OSError: the folder cannot be written.
+    Return the files, and the reason if there is no form without pickle (else empty).
     """
     config = read_run_settings(run / "config.yaml", TaggerConfig)
     try:
@@ -81,7 +69,7 @@ def publish_tagger(
             write_safe(tagger, part)
         except NotDataError as error:
             fault = str(error)
-        if isinstance(layer := getattr(tagger, "rnn", None), SearchedRNN):
+        if tagger.use_rnn and isinstance(layer := tagger.rnn, SearchedRNN):
             cell = describe_genotype(write_genotype(layer.genotype, part))
         _write_card(part, config, metrics, repository, cell, fault, license=license, language=language)
         _check_paths(part, folders)
@@ -155,18 +143,17 @@ def _write_card(
         about += f"It is a pickle alone, as its embeddings cannot be written as data ({fault})."
     else:
         about += f'Without a pickle: `flair_nas.load_tagger("hf://{repository}")` reads `{WEIGHTS}`.'
+    rows = ""
+    for result in metrics["seeds"]:
+        dev, test = ("-" if value is None else f"{value:.2f}" for value in (result["dev_f1"], result["test_f1"]))
+        seed = f"{result['seed']}{' (this model)' if result is best else ''}"
+        rows += f"| {seed} | {dev} | {test} | {result['best_epoch']} of {result['epochs']} |\n"
     figures = f"""| seed | dev | test | best epoch |
 | --- | --- | --- | --- |
-{"".join(_row(result, result is best) for result in metrics["seeds"])}
+{rows}
 {metric} in percent, counted by seqeval. {metrics["parameters"]:,} trained parameters, {metrics["rnn_parameters"]:,} of
 them in the recurrent layer. Differences of several points between single seeds are chance."""
     sections = {"Figures": figures, **cell, "Settings": f"```yaml\n{to_yaml(config)}```"}
     header |= {"model_name": repository.partition("/")[2], "eval_results": results}
     tags = ["token-classification", "sequence-tagger-model"]
     write_card(out, repository, about, _CODE.format(repository), sections, tags, **header)
-
-
-def _row(result: Mapping[str, Any], is_best: bool) -> str:
-    dev, test = ("-" if value is None else f"{value:.2f}" for value in (result["dev_f1"], result["test_f1"]))
-    seed = f"{result['seed']}{' (this model)' if is_best else ''}"
-    return f"| {seed} | {dev} | {test} | {result['best_epoch']} of {result['epochs']} |\n"

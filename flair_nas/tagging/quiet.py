@@ -1,4 +1,4 @@
-"""Flair's output and device, for a block or for a whole command."""
+"""Flair's output and device within a block."""
 
 from __future__ import annotations
 
@@ -11,40 +11,17 @@ import flair
 import torch
 from flair.file_utils import Tqdm
 
-from flair_nas.runs.device import autocast, choose_device
+from flair_nas.runs.device import choose_device
 
 OF_ALL_WORDS = ("[b'", "vocabulary size of ", "SequenceTagger predicts: ")
 """Beginnings of Flair's log messages that list a whole vocabulary or all tags."""
 
 
-def set_flair_device(name: str | None) -> None:
-    """Let Flair compute on a device, for a whole command.
-
-    Args:
-        name: cpu, cuda or cuda:N; None keeps Flair's choice.
-
-    Raises:
-        FlairNasError: there is no such device here.
-    """
-    if name is not None:
-        flair.device = choose_device(name)
-
-
-def flair_autocast(precision: str) -> torch.autocast:
-    """Return the context of a precision on Flair's device: float32, or bfloat16 by autocast.
-
-    Raises:
-        FlairNasError: PyTorch cannot run it on this device.
-    """
-    return autocast(precision, flair.device)
-
-
 @contextlib.contextmanager
-def flair_device(name: str | None) -> Iterator[None]:
-    """Let Flair compute on a device within the block; `set_flair_device` explains the names."""
-    with mock.patch.object(flair, "device", flair.device):
-        set_flair_device(name)
-        yield
+def flair_device(name: str | None) -> Iterator[torch.device]:
+    """Let Flair compute on a device, cpu, cuda or cuda:N, within the block. None keeps Flair's choice."""
+    with mock.patch.object(flair, "device", flair.device if name is None else choose_device(name)):
+        yield flair.device
 
 
 @contextlib.contextmanager

@@ -109,10 +109,7 @@ def _complete(tagger: SequenceTagger) -> None:
 
 
 def _saved_width(state: Mapping[str, Any]) -> Any:
-    """Return the `reproject_embeddings` of a saved tagger, read off the shape of its weights.
-
-    A tagger saved as data has a plain number in place of a `Width`.
-    """
+    """Return the `reproject_embeddings` of a saved tagger, read off its weights. As data, it has no `Width`."""
     weight = state["state_dict"].get("embedding2nn.weight")  # [width, length of the embeddings]
     if weight is None or not state.get("use_rnn", True) or weight.shape[0] == weight.shape[1]:
         return state.get("reproject_embeddings", True)
@@ -139,20 +136,12 @@ def build_rnn(
     names: Sequence[str] = LAYER_NAMES,
     setting: str = "rnn_type",
 ) -> RecurrentLayer:
-    """Build the layer of an `rnn_type`.
+    """Build the layer of a layer spec, a name of `LAYER_NAMES`, a result of `describe_rnn`, or a `Genotype`.
 
-    Args:
-        rnn_type: a layer spec, a name of `LAYER_NAMES`, a result of `describe_rnn`, or a `Genotype`. A layer spec is a
-            genotype's name, file or one line, then options: ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``.
-        input_size: D.
-        hidden_size: H.
-        num_layers: layers on top of one another.
-        bidirectional: run in both directions.
-        dropout: between layers, unless an option sets it.
-        batch_first: inputs are [B, T, D], as in Flair's taggers; else [T, B, D], as in its language models.
-        init_range: the initialisation bound, unless an option sets it; None for 1.5 / √H.
-        names: the layers that are no genotypes, for errors.
-        setting: the name of the argument `rnn_type` in errors.
+    A layer spec is a genotype's name, file or one line, then options: ``i-darts-ptb,recurrent_dropout=0.25``. They win
+    over `dropout` between layers and the initialisation bound `init_range`, which is 1.5 / √H if it is None. Inputs are
+    [B, T, D] with `batch_first`, as in Flair's taggers; else [T, B, D], as in its language models. Errors use `names`,
+    the layers that are no genotypes, and `setting`, the name of the argument `rnn_type`.
 
     Raises:
         FlairNasError: the name is unknown (the message lists the known ones and close matches), or the genotype or an
@@ -169,7 +158,7 @@ def build_rnn(
         raise FlairNasError(f"{setting} must be a layer spec or a Genotype, got {brief(rnn_type)}")
     elif rnn_type.lower() in KINDS:
         kind = rnn_type.lower()
-    elif _is_described(rnn_type):
+    elif is_described(rnn_type):
         config = json.loads(rnn_type)
         kind = config.get("kind")
         genotype = None if kind else Genotype.from_dict(config["genotype"])
@@ -197,22 +186,16 @@ def describe_rnn(rnn: RecurrentLayer) -> str:
     return json.dumps({"format": _CONFIG_FORMAT, **{name: config[name] for name in names if name in config}})
 
 
-def is_self_contained(rnn_type: str) -> bool:
-    """Return True if an `rnn_type` opens no file: a name of `LAYER_NAMES` or a result of `describe_rnn`."""
-    return rnn_type.upper() in LAYER_NAMES or _is_described(rnn_type)
-
-
-def _is_described(rnn_type: str) -> bool:
+def is_described(rnn_type: str) -> bool:
+    """Return True if an `rnn_type` is a result of `describe_rnn`."""
     return rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type
 
 
 def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
     """Prefix the names of a stack's members with numbers, except names that Flair does not save.
 
-    A loaded stack then joins its vectors in the same order as before. Call it before training.
-
-    Raises:
-        FlairNasError: two members have the same name after loading, and Flair would lose one of them.
+    A loaded stack then joins its vectors in the same order as before. Call it before training. Members that would have
+    the same name after loading are refused.
     """
     from flair.embeddings.token import FastTextEmbeddings, HashEmbeddings, OneHotEmbeddings, PooledFlairEmbeddings
 

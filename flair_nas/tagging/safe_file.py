@@ -15,16 +15,16 @@ import flair
 import torch
 from flair.data import Dictionary
 from flair.models import SequenceTagger
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from flair_nas.errors import FlairNasError, brief, shown
+from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.storage.files import hash_data, hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
-from flair_nas.tagging.registration import SAVED_KEY, is_self_contained
+from flair_nas.tagging.registration import SAVED_KEY, is_described
 from flair_nas.version import __version__
 
 FORMAT, VERSION = "flair-nas/tagger", 1
@@ -91,20 +91,12 @@ def forget_safe(folder: Path) -> None:
 
 
 def write_safe(tagger: SequenceTagger, folder: Path) -> None:
-    """Write a tagger as data to an existing folder, and replace the one that is there.
-
-    Raises:
-        NotDataError: embeddings cannot be rebuilt from data; the former files are removed.
-        OSError: the folder cannot be written.
-    """
+    """Write a tagger as data to a folder, after the former files are removed. Raise NotDataError if it is more."""
     forget_safe(folder)
     state = tagger._get_state_dict()
-    if type(tagger) is not SequenceTagger:
-        raise NotDataError(f"a {type(tagger).__name__} is not known here")
     settings = {name: _to_data(state[name], name) for name in _SETTINGS}
     embeddings = _to_data(state["embeddings"], "embeddings")
-    _check_settings(state)
-    _check_embeddings(state["embeddings"])
+    _check_tagger(state, state["embeddings"])
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state["state_dict"].items()}
     with whole_file(folder / WEIGHTS) as temporary:
         save_file(weights, temporary, {"format": "pt"})
@@ -121,19 +113,12 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
 
 
 def read_safe(folder: Path) -> SequenceTagger:
-    """Read a tagger that `write_safe` wrote, without running any code from the files.
-
-    Raises:
-        FlairNasError: the files are damaged, belong to different taggers, have a newer format, or name sizes larger
-            than the weights.
-    """
+    """Read a tagger that `write_safe` wrote, without running any code from the files."""
     path = folder / CONFIG
     try:
         config = json.loads(read_file(path, _MAX_BYTES))
-    except OSError as error:
-        raise FlairNasError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
-        raise FlairNasError(f"{path}: is damaged, it is no JSON") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FlairNasError(f"{path}: is damaged or cannot be read ({shown(error)})") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise FlairNasError(f"{path}: is no tagger of flair-nas: expected a format {FORMAT}")
     if config.get("version") != VERSION:
@@ -146,8 +131,7 @@ def read_safe(folder: Path) -> SequenceTagger:
             raise FlairNasError(f"{folder / WEIGHTS}: is damaged, or of another tagger than {CONFIG}; give both back")
         state = {name: _from_data(settings[name]) for name in _SETTINGS}
         embeddings = _from_data(config["embeddings"])
-        _check_settings(state)
-        _check_embeddings(embeddings)
+        _check_tagger(state, embeddings)
         weights = load_file(folder / WEIGHTS)
         state |= {"embeddings": embeddings, "state_dict": weights}
         state[SAVED_KEY] = {"bidirectional": settings["bidirectional"]}
@@ -158,8 +142,6 @@ def read_safe(folder: Path) -> SequenceTagger:
         raise FlairNasError(f"{path}: {error}") from None
     except (FlairNasError, MemoryError):
         raise
-    except SafetensorError as error:
-        raise FlairNasError(f"{folder / WEIGHTS}: this is no safetensors file ({shown(error)})") from None
     except Exception as error:  # from Flair, for unexpected content
         raise FlairNasError(f"{path}: is not that of a whole tagger ({shown(error)})") from None
 
@@ -184,10 +166,11 @@ class SizeLimit(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that are more than data to Flair or `build_rnn`."""
-    _check_types({name: settings[name] for name in _SETTINGS if name in settings}, _SETTINGS, "a tagger")
-    check_self_contained(settings["rnn_type"], "rnn_type")
+def _check_tagger(state: Mapping[str, Any], embeddings: object) -> None:
+    """Refuse settings and embeddings that are more than data to Flair or `build_rnn`."""
+    _check_types({name: state[name] for name in _SETTINGS}, _SETTINGS, "a tagger")
+    check_self_contained(state["rnn_type"], "rnn_type")
+    _check_embeddings(embeddings)
 
 
 def _check_embeddings(embeddings: object) -> None:
@@ -212,7 +195,7 @@ def _check_embeddings(embeddings: object) -> None:
 
 def check_self_contained(layer: str, setting: str = "recurrent_type") -> None:
     """Refuse a layer spec that opens a file or an address."""
-    if not is_self_contained(layer):
+    if layer.upper() not in LAYER_NAMES and not is_described(layer):
         raise NotDataError(f"{setting} {brief(layer)} is a name or an address; expected the layer itself")
 
 
@@ -236,10 +219,7 @@ def _to_data(value: object, name: str) -> Any:
         return value
     if isinstance(value, Dictionary):
         flags = {flag: getattr(value, flag, False) for flag in ("add_unk", "multi_label", "span_labels")}
-        try:
-            return {"__dictionary__": {"items": [item.decode() for item in value.idx2item], **flags}}
-        except UnicodeDecodeError:
-            raise NotDataError(f"{name} has items that are no text") from None
+        return {"__dictionary__": {"items": [item.decode() for item in value.idx2item], **flags}}
     if isinstance(value, (list, tuple)):
         return [_to_data(item, name) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):

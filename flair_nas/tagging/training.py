@@ -249,7 +249,11 @@ def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
     if is_whole(own):
         place_model(own, run.folder)
         return
-    if not (is_whole(placed) and _is_placed(run, best)):
+    is_placed = False
+    with contextlib.suppress(OSError, ValueError):
+        before, figures = read_figures(run.folder / "metrics.json"), best.figures("seed")
+        is_placed = bool(figures and figures in before["seeds"] and figures["seed"] == before["model_seed"])
+    if not (is_placed and is_whole(placed)):
         raise FlairNasError(
             f"{own} is missing or damaged, and this seed is the best on dev; give it back, or delete {best.folder} "
             "to train this seed again"
@@ -259,35 +263,17 @@ def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
 
 
 def place_model(model: Path, folder: Path) -> None:
-    """Copy a tagger to the ``model.pt`` of a folder.
-
-    Raises:
-        OSError: the folder cannot be written, or the disk is full.
-    """
+    """Copy a tagger to the ``model.pt`` of a folder."""
     forget_safe(folder)  # it may hold another tagger, and `load_tagger` would prefer it
     copy_whole(model, folder / "model.pt")
 
 
 def write_as_data(folder: Path) -> None:
-    """Write a folder's ``model.pt`` as ``model.safetensors`` and ``config.json``, if its embeddings allow it.
-
-    Raises:
-        FlairNasError: `load_tagger` cannot read it.
-        OSError: the folder cannot be written, or the disk is full.
-    """
+    """Write a folder's ``model.pt`` as ``model.safetensors`` and ``config.json``, if its embeddings allow it."""
     try:
         write_safe(load_tagger(folder / "model.pt"), folder)
     except NotDataError as error:
         log.info("model.pt is written, and no model.safetensors: %s", error)
-
-
-def _is_placed(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> bool:
-    """Return True if the run's metrics say that its model is a copy of this seed's model."""
-    try:
-        before, figures = read_figures(run.folder / "metrics.json"), best.figures("seed")
-        return bool(figures and figures in before["seeds"] and figures["seed"] == before["model_seed"])
-    except (OSError, ValueError):
-        return False
 
 
 def _train_seed(
@@ -336,10 +322,7 @@ def _training_part(config: TaggerConfig, corpus: Corpus[Sentence]) -> Dataset[Se
 
 
 def _run_trainer(plugin: EpochPlugin, start: int) -> None:
-    """Run Flair's trainer with a plugin that evaluates, anneals and saves.
-
-    Flair's own state cannot be resumed exactly.
-    """
+    """Run Flair's trainer with a plugin that evaluates, anneals and saves. Flair's own state is not exact."""
     config = plugin.config
     train_only = Corpus(train=_training_part(config, plugin.tagging_corpus.corpus), sample_missing_splits=False)
     with contextlib.ExitStack() as stack:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flair_nas.nn.layers import FLAIR_LAYERS
-from flair_nas.settings.fields import changed, flair_names, get_kinds
+from flair_nas.settings.fields import changed, get_kinds
 from flair_nas.tagging.config import CorpusSettings, TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns
 from flair_nas.tagging.registration import Width
@@ -56,8 +56,7 @@ def flair_script(config: TaggerConfig) -> list[str]:
 
 
 def _by_flair_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    names = {own: flair for flair, own in flair_names(TaggerConfig).items()}
-    return {names.get(name, name): value for name, value in settings.items()}
+    return {get_kinds(TaggerConfig)[name].flair or name: value for name, value in settings.items()}
 
 
 def _arguments(named: Mapping[str, Any]) -> list[str]:

@@ -235,7 +235,7 @@ def test_a_job_that_is_young_keeps_the_memory_that_it_will_take(tmp_path: Path, 
 
 def test_a_job_counts_with_the_most_that_one_of_its_kind_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     now, free = [0.0], [0.0]  # seconds, GB
-    for name in ("_size", "_peak_size"):
+    for name in ("_size", "read_peak"):
         monkeypatch.setattr(f"flair_nas.experiments.memory.{name}", lambda process: 800_000_000 * process)
     monkeypatch.setattr("flair_nas.experiments.memory.time.monotonic", lambda: now[0])
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=free[0] * 1e9))

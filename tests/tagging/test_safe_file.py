@@ -198,11 +198,11 @@ def test_a_pickle_in_place_of_safetensors_is_refused_and_never_read(folder: Path
         load_tagger(folder)
     digest = hash_file(folder / "model.safetensors")
     change(folder, weights={"file": "model.safetensors", "sha256": digest})
-    with pytest.raises(FlairNasError, match=r"model.safetensors: this is no safetensors file"):
+    with pytest.raises(FlairNasError, match="is not that of a whole tagger .SafetensorError"):
         load_tagger(folder)
     torch.save({"a": Bomb(folder / "trace")}, folder / "model.safetensors")
     change(folder, weights={"sha256": hash_file(folder / "model.safetensors")})
-    with pytest.raises(FlairNasError, match=r"this is no safetensors file"):
+    with pytest.raises(FlairNasError, match="is not that of a whole tagger .SafetensorError"):
         load_tagger(folder)
     assert not (folder / "trace").exists()
 
@@ -284,7 +284,7 @@ def test_a_config_that_has_changed_is_refused(folder: Path, before: str, after: 
 def test_one_that_is_cut_short(folder: Path) -> None:
     text = (folder / "config.json").read_text()
     (folder / "config.json").write_text(text[: len(text) // 2])
-    with pytest.raises(FlairNasError, match="is damaged, it is no JSON"):
+    with pytest.raises(FlairNasError, match="is damaged or cannot be read"):
         load_tagger(folder)
 
 

@@ -34,11 +34,7 @@ class LayerText(str):
 
 
 def register(module: ModuleType) -> None:
-    """Wrap the function that builds the layer of Flair's `LanguageModel`.
-
-    Args:
-        module: `flair.models.language_model`.
-    """
+    """Wrap the function of `flair.models.language_model` that builds layers, and two methods of `LanguageModel`."""
     from flair.nn.recurrent import rnn_layers
 
     flair_builder = module.create_recurrent_layer
@@ -64,11 +60,7 @@ def register(module: ModuleType) -> None:
         layer = build_rnn(layer_type, initial_size, hidden_size, nlayers, dropout=between, **{**settings, **options})
         return layer, 1  # its state is one object
 
-    vars(module)["create_recurrent_layer"] = create_recurrent_layer
-    _wrap_model(module.LanguageModel)
-
-
-def _wrap_model(model: Any) -> None:
+    model = module.LanguageModel
     init, repackage = model.__init__, model.repackage_hidden
 
     @functools.wraps(init)
@@ -83,6 +75,7 @@ def _wrap_model(model: Any) -> None:
             return h.map(lambda tensor: tensor.detach().clone())
         return repackage(self, h)
 
+    vars(module)["create_recurrent_layer"] = create_recurrent_layer
     model.__init__, model.repackage_hidden = make, repackage_hidden
 
 
@@ -92,11 +85,7 @@ def _name_of(model: LanguageModel, layer: str) -> str:
 
 
 def register_embeddings(module: ModuleType) -> None:
-    """Wrap the methods that load, name and save `FlairEmbeddings`. They then take safetensors files, too.
-
-    Args:
-        module: `flair.embeddings.token`.
-    """
+    """Let `FlairEmbeddings` of `flair.embeddings.token` load safetensors files, and name and save searched layers."""
     embeddings = module.FlairEmbeddings
     init, to_params = embeddings.__init__, embeddings.to_params
     signature = inspect.signature(init)
