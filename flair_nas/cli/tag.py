@@ -284,9 +284,9 @@ def export(arguments: argparse.Namespace) -> int:
         chosen = argparse.Namespace(**vars(arguments), file=None, corpus=arguments.check, part="dev")
         settings = _read_run_settings(user_path(arguments.model))
         sentences = _read_sentences(chosen, settings, tagger.label_type, False)
-    given = export_tagger(tagger, out, opset=arguments.opset)
-    if given and sentences:
-        raise FlairNasError(f"{out} is written, but --check cannot run it: {', '.join(given)} could not be exported")
+    left_out = export_tagger(tagger, out, opset=arguments.opset)
+    if left_out and sentences:
+        raise FlairNasError(f"{out} is written, but --check cannot run it: {', '.join(left_out)} could not be exported")
     if sentences:
         print(check_export(tagger, out, sentences, arguments.int8))
     elif arguments.int8:

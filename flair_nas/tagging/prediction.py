@@ -134,10 +134,10 @@ def tag_lines(
     count = _BATCHES_AT_ONCE * batch_size if batch_size > 1 else 1
     while some := list(itertools.islice(remaining, count)):
         sentences = [Sentence(tokens) if (tokens := tokens_of(line, tokenized)) else None for line in some]
-        found = [sentence for sentence in sentences if sentence is not None]
-        Sentence.set_context_for_sentences(found)  # some transformers read a sentence's neighbours
-        tagger.predict([sentence for sentence in found if not is_long(sentence)], mini_batch_size=batch_size)
-        for sentence in filter(is_long, found):
+        with_words = [sentence for sentence in sentences if sentence is not None]
+        Sentence.set_context_for_sentences(with_words)  # some transformers read a sentence's neighbours
+        tagger.predict([sentence for sentence in with_words if not is_long(sentence)], mini_batch_size=batch_size)
+        for sentence in filter(is_long, with_words):
             for member in members_of(tagger.embeddings):
                 if type(member) is CharacterEmbeddings:
                     _embed_characters(member, sentence)

@@ -92,14 +92,14 @@ def register_embeddings(module: ModuleType) -> None:
 
     @functools.wraps(init)
     def make(self: FlairEmbeddings, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs).arguments
-        model = given["model"]
+        arguments = signature.bind(self, *args, **kwargs).arguments
+        model = arguments["model"]
         if isinstance(model, (str, Path)) and Path(model).suffix.lower() == ".safetensors":
             from flair_nas.tagging.data.character_models import load_character_model
 
-            given["name"] = given.get("name") or str(model)
-            given["model"] = load_character_model(model, given.get("has_decoder", False))
-        init(**given)
+            arguments["name"] = arguments.get("name") or str(model)
+            arguments["model"] = load_character_model(model, arguments.get("has_decoder", False))
+        init(**arguments)
         if isinstance(self.lm.rnn, RecurrentLayer) and self.name == _name_of(self.lm, "LSTM"):
             self.name = _name_of(self.lm, type(self.lm.rnn).__name__)
 
