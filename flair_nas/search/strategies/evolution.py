@@ -92,6 +92,7 @@ class Population:
 
     def add(self, member: Member, draw: random.Random) -> Member | None:
         """Add a child, and a hurdle after every m children; return the member that makes room for it, if any."""
+        removed: Member | None
         if self.full and self.settings.removal == "worst":
             places = draw.sample(range(len(self.members)), self.settings.tournament)
             place = max(places, key=lambda place: self.members[place].cost)
