@@ -18,8 +18,6 @@ from flair_nas.report.page import Section
 from flair_nas.report.reading import JSON, RunFolder, list_settings
 from flair_nas.report.trainings import begin_section, find_metric, find_title
 
-_TABLES = {"cell": "cell", "state_gate": "state gate", "input_gate": "input gate"}
-
 
 def describe_search(run: RunFolder, detail: Detail) -> Section:
     """Return the section on a search."""
@@ -141,7 +139,8 @@ def _draw_mixing(
 ) -> Iterator[tuple[str, Any]]:
     """Yield a name and a heat map for each table of mixing weights."""
     for prefix in ("", "back_"):
-        for table, graph in _TABLES.items():
+        for table in ("cell", "state_gate", "input_gate"):
+            graph = table.replace("_", " ")
             steps = [_scale(line, prefix + table, run.settings.get("relaxation")) for line in lines]
             rows = list(steps[-1])
             if rows and all(list(step) == rows for step in steps):

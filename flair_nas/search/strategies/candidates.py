@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ class Candidates(Strategy):
 
     def end_epoch(self) -> JSON:
         """Return the best score of the last comparison."""
-        best = self.objective.metric.best(min(self.compared_scores(), default=math.inf))
+        best = self.objective.metric.best(min(self.compared().values(), default=math.inf))
         return {"candidates": len(self.scores), **best}
 
     def score(self, number: int) -> float:
@@ -109,13 +109,9 @@ class Candidates(Strategy):
             self.figures_by[number] = dict(evaluation.figures)
         return cost
 
-    def compared(self) -> Collection[int]:
-        """Return the scored candidates of the last comparison."""
+    def compared(self) -> dict[int, float]:
+        """Return the scores of the last comparison, by number of the architecture."""
         return self.scores
-
-    def compared_scores(self) -> list[float]:
-        """Return the scores of the last comparison."""
-        return [self.scores[number] for number in self.compared()]
 
     def best(self) -> int:
         """Return the number of the best candidate; 0 before any is scored."""
@@ -151,7 +147,7 @@ class CandidatesDescription(Description):
 
     def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
         """Return the cost of the best candidate."""
-        return min(self.strategy.compared_scores()) if self.strategy.finished else None
+        return min(self.strategy.compared().values()) if self.strategy.finished else None
 
     def figures(self, history: Sequence[JSON]) -> JSON:
         """Return the objective's figures of the best candidate."""
@@ -162,7 +158,7 @@ class CandidatesDescription(Description):
         if not self.strategy.finished:
             return ""
         metric = self.strategy.objective.metric
-        return judge_scores(self.strategy.compared_scores(), "loss" if metric.from_loss else metric.title)
+        return judge_scores(self.strategy.compared().values(), "loss" if metric.from_loss else metric.title)
 
 
 class TrainedCandidates(Candidates):
@@ -173,6 +169,7 @@ class TrainedCandidates(Candidates):
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         super().__init__(objective, config, settings, reduce)
         self.named = [parse_genotype(text) for text in settings.candidates]
+        self.descriptions = [f"{genotype.one_line()} {genotype.options}" for genotype in self.named]
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(objective.steps(epoch) for epoch in range(1, config.epochs + 1))
 
@@ -200,17 +197,14 @@ class TrainedCandidates(Candidates):
 
     def state_dict(self) -> JSON:
         """Return scores, progress and the first weights."""
-        return {**super().state_dict(), "named": self._describe_named(), "first_weights": self.first_weights}
+        return {**super().state_dict(), "named": self.descriptions, "first_weights": self.first_weights}
 
     def load_state_dict(self, state: JSON) -> None:
         """Restore scores and progress, unless a candidate of the settings is another genotype now."""
         super().load_state_dict(state)
-        if state["named"] != self._describe_named():
+        if state["named"] != self.descriptions:
             raise FlairNasError(
                 "a genotype among the candidates has changed since this search began; choose another folder, or give "
                 "it back"
             )
         self.first_weights = state["first_weights"]
-
-    def _describe_named(self) -> list[str]:
-        return [f"{genotype.one_line()} {genotype.options}" for genotype in self.named]

@@ -89,11 +89,9 @@ class ChildSearch(TrainedCandidates):
 
     def draw_new(self, make: Callable[[], Genotype]) -> Genotype:
         """Draw a child that was not trained before, in `TRIES` draws at most."""
-        child = make()
-        for _ in range(TRIES - 1):
-            if child not in self.children:
+        for _ in range(TRIES):
+            if (child := make()) not in self.children:
                 break
-            child = make()
         return child
 
     def _begin_child(self) -> None:

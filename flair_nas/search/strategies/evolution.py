@@ -92,14 +92,13 @@ class Population:
 
     def add(self, member: Member, draw: random.Random) -> Member | None:
         """Add a child, and a hurdle after every m children; return the member that makes room for it, if any."""
-        removed: Member | None = None
+        removed: Member | None
         if self.full and self.settings.removal == "worst":
             places = draw.sample(range(len(self.members)), self.settings.tournament)
             place = max(places, key=lambda place: self.members[place].cost)
             removed, self.members[place] = self.members[place], member
         else:
-            if self.full:
-                removed = self.members.pop(0)
+            removed = self.members.pop(0) if self.full else None
             self.members.append(member)
         self.children += 1
         every, later_stages = self.settings.hurdle_every, len(self.settings.child_steps) - 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -187,9 +186,9 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
         """Return the best score of the candidates that are left, and the rung."""
         return {**super().end_epoch(), "rung": self.rung + 1, "alive": len(self.alive)}
 
-    def compared(self) -> Collection[int]:
-        """Return the scored ones of the candidates that are left."""
-        return [number for number in self.alive if number in self.scores]
+    def compared(self) -> dict[int, float]:
+        """Return the scores of the candidates that are left, by number."""
+        return {number: self.scores[number] for number in self.alive if number in self.scores}
 
     def finish(self, progress: bool) -> None:
         """Score the last candidate."""

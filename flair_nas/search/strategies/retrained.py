@@ -43,6 +43,7 @@ class Retrained(Strategy):
         return StepFigures(loss, None, self.optimizer.gradient_norm)
 
     def _choose(self, genotype: Genotype) -> None:
+        """Let the supernet run a genotype alone, in training mode."""
         self.alone = genotype
         supernet: Any = self.objective.supernet
         supernet.choose(genotype)
