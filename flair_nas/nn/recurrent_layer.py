@@ -199,12 +199,26 @@ class ParallelRNN(RecurrentLayer):
 
     __module__ = "flair_nas"
 
-    def __init__(self, input_size: int, hidden_size: int, kind: str, *args: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        kind: str,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         if kind not in KINDS:
             raise ValueError(f"kind must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}")
         cell: Any = resolve_name(LAYER_TYPES[kind.upper()].cell)
-        super().__init__(input_size, hidden_size, lambda size: cell(size, hidden_size), *args, **options)
-        if not cell.masks_states and self.recurrent_dropout:
+        options = (num_layers, bidirectional, batch_first, dropout, input_dropout, recurrent_dropout, device, dtype)
+        super().__init__(input_size, hidden_size, lambda size: cell(size, hidden_size), *options)
+        if not cell.masks_states and recurrent_dropout:
             warnings.warn(f"no state of {kind} enters a product, so recurrent_dropout does nothing", stacklevel=2)
         self.kind = kind
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import flair
 import pytest
@@ -90,3 +91,25 @@ def test_a_run_that_fails_names_the_model(whole: Path, tmp_path: Path) -> None:
     (folder / "tagger.json").write_text(json.dumps(settings))
     with pytest.raises(FlairNasError, match="embeddings-0.onnx: onnxruntime cannot run it"):
         Tagger(folder).predict("a")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda settings: settings.pop("files"),
+        lambda settings: settings.pop("embeddings"),
+        lambda settings: settings.update(files=["tagger.onnx"]),
+        lambda settings: settings.update(embeddings=None),
+        lambda settings: settings["embeddings"][0].update(kind="unknown", model=3),
+        lambda settings: settings["embeddings"][1].pop("characters"),
+    ],
+    ids=["no files", "no embeddings", "list of files", "null", "kind", "no characters"],
+)
+def test_settings_that_do_not_fit_are_refused(change: Callable[[Any], object], whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    shutil.copytree(whole, folder)
+    settings = json.loads((folder / "tagger.json").read_text())
+    change(settings)
+    (folder / "tagger.json").write_text(json.dumps(settings))
+    with pytest.raises(FlairNasError, match="tagger.json: a setting is missing or of another type .*; export once"):
+        Tagger(folder)

@@ -268,7 +268,7 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
     assert "--min-steps" not in objective(1).derived
 
 
-def testsmall_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
+def test_small_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
     names = small_presets()
     assert len(names) == 14
     for name in [*names, "i-darts-ptb"]:

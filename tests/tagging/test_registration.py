@@ -17,7 +17,7 @@ import pytest
 import torch
 from flair.data import Corpus, Sentence
 from flair.datasets import ColumnCorpus
-from flair.embeddings import CharacterEmbeddings, HashEmbeddings, OneHotEmbeddings
+from flair.embeddings import HashEmbeddings, OneHotEmbeddings
 from flair.embeddings.base import load_embeddings
 from flair.embeddings.document import DocumentRNNEmbeddings as FlairDocumentEmbeddings
 from flair.models import SequenceTagger, TextClassifier
@@ -39,7 +39,7 @@ from flair_nas import (
 )
 from flair_nas.nn.layers import FLAIR_LAYERS
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.data.embeddings import _alphabet
+from flair_nas.tagging.data.embeddings import build_embeddings
 
 ROOT = Path(__file__).parents[2]
 WIDTH, HIDDEN = 6, 8
@@ -519,7 +519,7 @@ def test_document_embeddings_train_in_a_classifier_and_load_in_a_new_process(cor
 
 def test_embeddings_of_documents_read_the_same_when_they_are_loaded(corpus):
     torch.manual_seed(0)
-    members = [word_embeddings(corpus), HashEmbeddings(50, 4), CharacterEmbeddings(_alphabet(corpus))]
+    members = [word_embeddings(corpus), HashEmbeddings(50, 4), *build_embeddings(["char"], corpus).embeddings]
     made = DocumentRNNEmbeddings(members, HIDDEN, 2, rnn_type="ess-ptb,init_range=0.5").eval()
     loaded = load_embeddings(pickle.loads(pickle.dumps(made.save_embeddings()))).eval()
     assert loaded.rnn.config() == made.rnn.config()

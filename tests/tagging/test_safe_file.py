@@ -15,7 +15,6 @@ import pytest
 import torch
 from flair.data import Corpus, Sentence
 from flair.embeddings import (
-    CharacterEmbeddings,
     FlairEmbeddings,
     HashEmbeddings,
     OneHotEmbeddings,
@@ -32,7 +31,7 @@ from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
 from flair_nas.storage.files import hash_file
 from flair_nas.tagging import training
 from flair_nas.tagging.data.corpora import load_corpus
-from flair_nas.tagging.data.embeddings import _alphabet
+from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.registration import Width
 from flair_nas.tagging.safe_file import NotDataError, read_safe, write_safe
 
@@ -96,7 +95,7 @@ def test_taggers_of_all_kinds_come_back_as_they_were(
     corpus: Corpus, tmp_path: Path, rnn_type: str, use_crf: bool
 ) -> None:
     flair.set_seed(1)
-    members = [CharacterEmbeddings(_alphabet(corpus)), one_hot(corpus), HashEmbeddings(50, 4)]
+    members = [*build_embeddings(["char"], corpus).embeddings, one_hot(corpus), HashEmbeddings(50, 4)]
     stack = StackedEmbeddings(members, overwrite_names=False)
     dictionary = corpus.make_label_dictionary("ner", add_unk=False)
     options: dict[str, Any] = {"rnn_layers": 2, "hidden_size": 8, "use_crf": use_crf, "loss_weights": {"PER": 2.0}}
@@ -115,9 +114,11 @@ def test_embeddings_of_words_and_of_characters_models_come_back(corpus: Corpus, 
     flair.set_seed(1)
     words = WordEmbeddings(None, vocab={"<unk>": 0, "Dr": 1, "Leeds": 2}, embedding_length=4, name="words")
     torch.nn.init.normal_(words.embedding.weight)
+    (characters,) = build_embeddings(["char"], corpus).embeddings
+    alphabet = characters.char_dictionary
 
     def model(forward: bool) -> FlairEmbeddings:
-        made = FlairEmbeddings(LanguageModel(_alphabet(corpus), forward, hidden_size=6, nlayers=1, embedding_size=5))
+        made = FlairEmbeddings(LanguageModel(alphabet, forward, hidden_size=6, nlayers=1, embedding_size=5))
         made.name = "forward" if forward else "backward"
         return made
 
