@@ -16,7 +16,7 @@ from flair.trainers.plugins.metric_records import MetricRecord
 from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.nn.recurrent_layer import identify_layer
 from flair_nas.runs.epoch_record import EpochClock, EpochRecord
 from flair_nas.runs.metric import F1
@@ -47,10 +47,13 @@ class EpochPlugin(TrainerPlugin):
             **{f"file of {name}": description for name, description in weights.items()},
             "layer": identify_layer(tagger.rnn),
         }
-        self.tagging_corpus, self.dev = corpus, sentences_of(corpus.corpus.dev)
-        self.epoch, self.best_epoch = 0, 0  # the last whole epoch, and the best
+        self.tagging_corpus = corpus
+        self.dev = sentences_of(corpus.corpus.dev)
+        self.epoch = 0  # the last whole epoch
+        self.best_epoch = 0
         self.best: tuple[float, float] = (-1.0, 0.0)  # F1, or accuracy of token labels, and minus loss on dev
-        self.exhausted, self.interrupted = False, False
+        self.exhausted = False
+        self.interrupted = False
         self.resumed: dict[str, Any] | None = None
 
     def restore(self, state: dict[str, Any]) -> int:
@@ -81,7 +84,7 @@ class EpochPlugin(TrainerPlugin):
     @TrainerPlugin.hook
     def after_setup(self, **_: Any) -> None:
         """Make the scheduler, and restore the optimizer and the random state of a checkpoint."""
-        optimizer = self.trainer.optimizer
+        optimizer, path = self.trainer.optimizer, self.run.checkpoints.newest
         self.scheduler = AnnealOnPlateau(
             optimizer,
             mode="min" if self.config.train_with_dev else "max",
@@ -91,9 +94,12 @@ class EpochPlugin(TrainerPlugin):
         if self.resumed is None:
             self.save()
         else:
-            optimizer.load_state_dict(self.resumed["optimizer"])
-            self.scheduler.load_state_dict(self.resumed["scheduler"])
-            restore_random_state(self.resumed["random"])
+            try:
+                optimizer.load_state_dict(self.resumed["optimizer"])
+                self.scheduler.load_state_dict(self.resumed["scheduler"])
+                restore_random_state(self.resumed["random"])
+            except Exception as error:  # of another kind of run, or of other sizes
+                raise FlairNasError(f"{path}: this checkpoint cannot be used ({shown(error)}); give it back") from None
             self.resumed = None
         batches = math.ceil(len(self.trainer.corpus.train) / self.config.batch_size)
         left = (self.config.epochs - self.epoch) * batches
