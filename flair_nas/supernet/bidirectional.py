@@ -73,11 +73,16 @@ class BothDirections(nn.Module):
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
         """Derive the genotype of both directions; `derive` describes the arguments."""
-        mean = copy.deepcopy(self.ahead)
+        ahead, back = (sum(direction.architecture().values(), []) for direction in (self.ahead, self.back))
+        own = [weight.detach().clone() for weight in ahead]
         with torch.no_grad():
-            for weight, other in zip(*(sum(part.architecture().values(), []) for part in (mean, self.back))):
-                weight.copy_((weight + other) / 2)
-        return mean.genotype(edges_per_node, avoid_first, most_identity)
+            try:
+                for weight, other in zip(ahead, back):
+                    weight.copy_((weight + other) / 2)
+                return self.ahead.genotype(edges_per_node, avoid_first, most_identity)
+            finally:
+                for weight, before in zip(ahead, own):
+                    weight.copy_(before)
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """Return the architecture weights, each once: ``intra`` of the cells, ``inter`` of the gates."""
