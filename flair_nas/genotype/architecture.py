@@ -210,6 +210,8 @@ class Genotype:
         Raises:
             GenotypeError: the text is none of these, or the genotype in it is faulty.
         """
+        if not isinstance(text, str):
+            raise GenotypeError("text", actual=text)
         stripped = text.strip()
         if stripped.startswith("{"):
             return cls.from_json(text)

@@ -69,6 +69,8 @@ class Gate:
 
     def __post_init__(self) -> None:
         check_size(self.nodes, "nodes of a gate")
+        if not all(isinstance(node, GateNode) for node in self.nodes):
+            raise GenotypeError("a sequence of GateNode", actual=self.nodes, place="nodes of a gate")
         object.__setattr__(self, "nodes", tuple(self.nodes))
 
     @property
@@ -87,7 +89,7 @@ def in_order(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     edges = tuple(edges)
     try:
         return tuple(sorted(edges, key=lambda edge: (edge.tail, OPERATIONS.index(edge.op))))
-    except (TypeError, ValueError):  # `_check_edges` names the fault
+    except (TypeError, ValueError, AttributeError):  # `_check_edges` names the fault
         return edges
 
 
@@ -127,7 +129,7 @@ def check_output(output: Sequence[int], nodes: int) -> tuple[int, ...]:
 
 def check_gate(gate: Gate, name: str) -> None:
     """Raise an error if a gate has faulty nodes."""
-    if not gate.nodes:
+    if not isinstance(gate, Gate) or not gate.nodes:
         raise GenotypeError("a gate with at least one node, or none at all", actual=gate, place=name)
     for number, node in enumerate(gate.nodes, start=1):
         place = f"{name}.nodes[{number - 1}]"
@@ -146,6 +148,8 @@ def _check_op(op: object, place: str) -> None:
 def _check_edges(edges: tuple[Edge, ...], tails: range, number: int, place: str) -> None:
     """Raise an error if edges into a node are faulty or repeated, or read no earlier node."""
     for index, edge in enumerate(edges):
+        if not isinstance(edge, Edge):
+            raise GenotypeError("an Edge", actual=edge, place=f"{place}[{index}]")
         _check_op(edge.op, f"{place}[{index}].op")
         if not isinstance(edge.tail, int) or isinstance(edge.tail, bool) or edge.tail not in tails:
             earlier = f"an earlier node, {tails[0]} to {tails[-1]}" if tails else "no edge: no node is earlier"

@@ -19,6 +19,14 @@ from flair_nas.storage.files import whole_file
 OPSET = 17
 """Version of the operators that exported files use; the lowest one possible."""
 
+
+def check_opset(opset: int) -> None:
+    """Raise an error if this onnx cannot write files of an opset."""
+    newest = onnx.defs.onnx_opset_version()
+    if not OPSET <= opset <= newest:
+        raise FlairNasError(f"opset must be between {OPSET} and {newest}, the newest of this onnx, got {opset}")
+
+
 Body = Callable[["Graph", list[str], list[str]], tuple[list[str], list[str]]]
 """The step of a loop: a function of its graph, its states and its inputs; it returns new states and its outputs."""
 
@@ -133,14 +141,7 @@ class Graph:
         return results[: len(states)], results[len(states) :]
 
     def save(self, path: Path, opset: int, metadata: dict[str, str]) -> None:
-        """Check the model of a graph and write it, whole or not at all.
-
-        Raises:
-            FlairNasError: this onnx cannot write files of the opset.
-        """
-        newest = onnx.defs.onnx_opset_version()
-        if not OPSET <= opset <= newest:
-            raise FlairNasError(f"opset must be between {OPSET} and {newest}, the newest of this onnx, got {opset}")
+        """Check the model of a graph and write it, whole or not at all."""
         weights = list(self.weights.values())
         graph = helper.make_graph(self.nodes, "flair-nas", self.inputs, self.outputs, weights)
         opsets = [helper.make_opsetid("", opset)]

@@ -16,7 +16,7 @@ from flair_nas.nn.cell import CellBase
 from flair_nas.nn.layers import LAYER_TYPES
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.onnx.cells import CellState, write_cell
-from flair_nas.onnx.graph import OPSET, Graph, to_array
+from flair_nas.onnx.graph import OPSET, Graph, check_opset, to_array
 from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
 
@@ -41,6 +41,7 @@ def export_layer(rnn: nn.Module, path: str | Path, *, opset: int = OPSET) -> Non
         FlairNasError: a layer or an opset that cannot be exported.
         OSError: the file cannot be written; nothing half-written is left.
     """
+    check_opset(opset)
     layer = exportable(rnn)
     graph = Graph(to_array(next(layer.parameters())).dtype)
     x, lengths = graph.add_input("x", "batch", "time", layer.input_size), graph.add_ids("lengths", "batch")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.onnx.graph import OPSET, Graph, to_array
+from flair_nas.onnx.graph import OPSET, Graph, check_opset, to_array
 from flair_nas.onnx.int8 import files_of_export
 from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_zero_state
 from flair_nas.runtime.settings import FORMAT, MODEL, SETTINGS, TRANSITIONS, VERSION
@@ -46,6 +46,7 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
     """
     if type(tagger) is not SequenceTagger:
         raise FlairNasError(f"a {type(tagger).__name__} cannot be exported; Flair's SequenceTagger can")
+    check_opset(opset)
     metadata = layer_metadata(exportable(tagger.rnn)) if tagger.use_rnn else {}
     tagger.eval()
     # Flair joins the vectors of a word in the order of their names

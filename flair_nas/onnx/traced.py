@@ -122,24 +122,11 @@ def _log_sigmoid(value: Traced) -> Traced:
     return -_add("Relu", -value) - _add("Log", _add("Exp", -absolute) + 1)
 
 
-_ELEMENTWISE = [
-    "abs",
-    "add",
-    "cos",
-    "div",
-    "erf",
-    "exp",
-    "log",
-    "mul",
-    "neg",
-    "relu",
-    "sigmoid",
-    "sin",
-    "sqrt",
-    "sub",
-    "tanh",
-]
-_OPERATORS = {"matmul": "MatMul", "mm": "MatMul", **{name: name.capitalize() for name in _ELEMENTWISE}}
+_ELEMENTWISE = (
+    "abs acos acosh add asin asinh atan atanh ceil cos cosh div erf exp floor log mul neg pow reciprocal relu round "
+    "selu sigmoid sign sin sinh softplus softsign sqrt sub tan tanh"
+)
+_OPERATORS = {"matmul": "MatMul", "mm": "MatMul", **{name: name.capitalize() for name in _ELEMENTWISE.split()}}
 """ONNX's operators by functions of PyTorch that take the same arguments."""
 
 _COMPOSED: dict[str, Callable[..., Any]] = {

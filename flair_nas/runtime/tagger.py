@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError
 from flair_nas.runtime.decoding import Floats, Span, decode_best, decode_viterbi, find_spans
 from flair_nas.runtime.model import Model
-from flair_nas.runtime.settings import MODEL, SETTINGS, TRANSITIONS, read_settings
+from flair_nas.runtime.settings import MODEL, TRANSITIONS, read_settings
 from flair_nas.runtime.vectors import Lookup, load_embeddings
 from flair_nas.runtime.words import LONG, Word, check_characters, split_words
 from flair_nas.storage.paths import user_path
@@ -38,16 +38,7 @@ class Tagger:
 
     def __init__(self, folder: str | Path, vectors: Mapping[str, Lookup] | None = None, threads: int = 1) -> None:
         folder, vectors = user_path(folder), vectors or {}
-        self._arguments = (folder.absolute(), vectors, threads)
-        try:
-            self._load(*self._arguments)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise FlairNasError(
-                f"{folder / SETTINGS}: a setting is missing or of another type ({shown(error)}); export once more"
-            ) from None
-
-    def _load(self, folder: Path, vectors: Mapping[str, Lookup], threads: int) -> None:
-        self._settings = settings = read_settings(folder)
+        settings = read_settings(folder)
         self.label_type: str = settings["label_type"]
         self.given: dict[str, int] = {e["name"]: e["width"] for e in settings["embeddings"] if e["kind"] == "given"}
         if missing := sorted(self.given.keys() - vectors.keys()):
@@ -55,6 +46,7 @@ class Tagger:
                 f"{folder}: embeddings {', '.join(missing)} could not be exported; give functions from words to their "
                 f"vectors: Tagger(folder, vectors={{{missing[0]!r}: function}})"
             )
+        self._settings, self._arguments = settings, (folder.absolute(), vectors, threads)
         self._embeddings = [load_embeddings(e, folder, vectors, threads) for e in settings["embeddings"]]
         self._model = Model(folder / MODEL, threads)
         self._transitions = np.load(folder / TRANSITIONS) if settings["crf"] else None

@@ -126,11 +126,11 @@ def whole_files(folder: Path, last: str, ours: Callable[[Path], Collection[str]]
     """
     if folder.exists() and not folder.is_dir():
         raise FlairNasError(f"{folder} is a file; name a folder")
-    names = sorted(path.name for path in folder.iterdir() if not is_unfinished(path)) if folder.exists() else []
-    if others := [name for name in names if name not in (*ours(folder), LOCK)]:
-        raise FlairNasError(f"{folder} holds other files ({', '.join(others[:5])}); name a new folder")
     with locked_folder(folder):
         before = {*ours(folder)}
+        names = sorted(path.name for path in folder.iterdir() if not is_unfinished(path))
+        if others := [name for name in names if name not in {*before, LOCK}]:
+            raise FlairNasError(f"{folder} holds other files ({', '.join(others[:5])}); name a new folder")
         for path in filter(is_unfinished, folder.iterdir()):  # of a process that was killed
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         with tempfile.TemporaryDirectory(prefix=".", suffix=UNFINISHED, dir=folder) as name:

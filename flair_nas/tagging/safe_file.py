@@ -93,6 +93,8 @@ def forget_safe(folder: Path) -> None:
 def write_safe(tagger: SequenceTagger, folder: Path) -> None:
     """Write a tagger as data to a folder, after the former files are removed. Raise NotDataError if it is more."""
     forget_safe(folder)
+    if type(tagger) is not SequenceTagger:
+        raise NotDataError(f"a {type(tagger).__name__} is not known here")
     state = tagger._get_state_dict()
     settings = {name: _to_data(state[name], name) for name in _SETTINGS}
     embeddings = _to_data(state["embeddings"], "embeddings")
@@ -143,7 +145,7 @@ def read_safe(folder: Path) -> SequenceTagger:
     except (FlairNasError, MemoryError):
         raise
     except Exception as error:  # from Flair, for unexpected content
-        raise FlairNasError(f"{path}: is not that of a whole tagger ({shown(error)})") from None
+        raise FlairNasError(f"{folder}: {CONFIG} and {WEIGHTS} are no whole tagger ({shown(error)})") from None
 
 
 class SizeLimit(TorchFunctionMode):
@@ -219,7 +221,10 @@ def _to_data(value: object, name: str) -> Any:
         return value
     if isinstance(value, Dictionary):
         flags = {flag: getattr(value, flag, False) for flag in ("add_unk", "multi_label", "span_labels")}
-        return {"__dictionary__": {"items": [item.decode() for item in value.idx2item], **flags}}
+        try:
+            return {"__dictionary__": {"items": [item.decode() for item in value.idx2item], **flags}}
+        except UnicodeDecodeError:
+            raise NotDataError(f"{name} has items that are no text") from None
     if isinstance(value, (list, tuple)):
         return [_to_data(item, name) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):

@@ -199,11 +199,11 @@ def test_a_pickle_in_place_of_safetensors_is_refused_and_never_read(folder: Path
         load_tagger(folder)
     digest = hash_file(folder / "model.safetensors")
     change(folder, weights={"file": "model.safetensors", "sha256": digest})
-    with pytest.raises(FlairNasError, match="is not that of a whole tagger .SafetensorError"):
+    with pytest.raises(FlairNasError, match="config.json and model.safetensors are no whole tagger .SafetensorError"):
         load_tagger(folder)
     torch.save({"a": Bomb(folder / "trace")}, folder / "model.safetensors")
     change(folder, weights={"sha256": hash_file(folder / "model.safetensors")})
-    with pytest.raises(FlairNasError, match="is not that of a whole tagger .SafetensorError"):
+    with pytest.raises(FlairNasError, match="config.json and model.safetensors are no whole tagger .SafetensorError"):
         load_tagger(folder)
     assert not (folder / "trace").exists()
 
@@ -259,10 +259,10 @@ def test_what_embeddings_are_not_made_of_is_refused(folder: Path, name: str) -> 
     [
         ({"version": 2}, "version 2 is not known here"),
         ({"format": "bert"}, "expected a format flair-nas/tagger"),
-        ({"settings": {}}, "is not that of a whole tagger"),
+        ({"settings": {}}, "are no whole tagger"),
         ({"embeddings": {"__cls__": "WordEmbeddings"}}, "config.json: WordEmbeddings lacks vocab"),
         ({"embeddings": "glove"}, "config.json: what is no embedding cannot be rebuilt from data"),
-        ({"weights": None}, "is not that of a whole tagger"),
+        ({"weights": None}, "are no whole tagger"),
     ],
 )
 def test_a_faulty_config_is_refused(folder: Path, changes: dict[str, Any], message: str) -> None:

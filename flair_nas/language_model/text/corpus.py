@@ -164,7 +164,8 @@ def load_text(
         valid=valid,
         test=test if "test" in text.parts else None,
         fingerprint=fingerprint,
-        labels={name: part.label for name, part in text.parts.items()},
+        # valid may be cut from train
+        labels={"valid": f"the valid part of {text.name}", **{name: part.label for name, part in text.parts.items()}},
     )
     say_unknown(corpus.name, corpus.unknown_shares, settings.unit)
     if settings.unit == "word":
