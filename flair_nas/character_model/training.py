@@ -343,7 +343,9 @@ def _to_plain(hidden: Any) -> Any:
 
 def _from_plain(hidden: Any) -> Any:
     """Return the state that `_to_plain` turned into tuples, on Flair's device."""
-    return hidden and tuple(
+    if hidden is None:
+        return None
+    return tuple(
         RecurrentState(*part).map(lambda tensor: tensor.to(flair.device))
         if isinstance(part, tuple)
         else part.to(flair.device)

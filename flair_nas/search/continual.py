@@ -66,13 +66,18 @@ def find_stage(config: SearchSettings) -> Stage | None:
     if config.continual.after is None:
         return None
     stage = load_stage(config.continual.after)
+    check_space(stage, config)
+    return stage
+
+
+def check_space(stage: Stage, config: SearchSettings) -> None:
+    """Raise an error if a finished search and these settings have different spaces."""
     same = ["objective", "nodes", "hidden_size", "history", "recurrence", "learn", "directions", "fixed", "gate"]
     same += ["carry", "gate_links"] if config.history else []
     there, here = flatten(stage.config), flatten(config)
     pairs = {name: (there.get(name), here.get(name)) for name in same}
     if other := [f"{name} {before} there and {now} here" for name, (before, now) in pairs.items() if before != now]:
         raise FlairNasError(f"{stage.folder} is a search of another space: {', '.join(other)}")
-    return stage
 
 
 def matrices(supernet: OneTask) -> list[Tensor]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Metric
 from flair_nas.search.build import make_objective
-from flair_nas.search.continual import Stage, load_stage, take_weights
+from flair_nas.search.continual import Stage, check_space, load_stage, take_weights
 from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.health import fall_short
 from flair_nas.search.processes import make_accelerator
@@ -48,6 +48,7 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
                 f"{later.folder} did not begin with the weights of {earlier.folder}; give the searches in their order, "
                 "each --after the one before"
             )
+        check_space(earlier, later.config)
     for number, stage in enumerate(stages):
         objective, figures = load_task(stage, part), []
         for later in stages[number:]:

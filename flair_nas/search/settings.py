@@ -84,7 +84,7 @@ class CommonSettings:
     def fixed_genotype(self) -> Genotype | None:
         """Return the genotype of `fixed` as it was when these settings were made; a file may have changed since."""
         if self.fixed not in self._parsed:
-            self._parsed[self.fixed] = parse_genotype(str(self.fixed))
+            self._parsed[self.fixed] = parse_genotype(self.fixed or "")
         return self._parsed[self.fixed]
 
     def batch_problems(self, min_sequences: int, processes: int = 1) -> list[str]:

@@ -74,7 +74,7 @@ class SeveralSearchConfig(SearchSettings):
         for number, line in enumerate(self.tasks, 1):
             name = str(number)
             try:
-                task = parse_mapping(line.encode(), "its line")
+                task = parse_mapping(line.encode(), "its settings")
                 name = str(task.pop("name", name))
                 if name in self._named:
                     raise FlairNasError("another task has this name: each needs a name of its own (name: …)")
@@ -90,9 +90,9 @@ class SeveralSearchConfig(SearchSettings):
             raise FlairNasError(f"unknown objective {brief(objective)}; {hint}there are {', '.join(TASKS)}")
         if "objective" not in task and "corpus" in task:
             raise FlairNasError("it names a corpus, and a task is on text by default: add objective: tagging")
-        own, whole = settings_in(task, task_settings(objective), "its file"), self._shared_settings()
-        if common := [f"{name} {brief(whole[name])}" for name in own if name in whole]:
-            raise FlairNasError(f"its file has settings that belong to the whole search: {', '.join(common)}")
+        own, whole = settings_in(task, task_settings(objective), "its settings"), self._shared_settings()
+        if common := [f"{name} {brief(own[name])} (there {brief(whole[name])})" for name in own if name in whole]:
+            raise FlairNasError(f"it has settings that belong to the whole search: {', '.join(common)}")
         if own.get("directions", "shared") != "shared":
             raise FlairNasError(f"it sets directions {brief(own['directions'])}, and all have one architecture")
         return make_settings(task_settings(objective), whole | own)

@@ -132,9 +132,9 @@ def search_genotype(
 
         # the main process keeps the folder for all, and has put the data into a cache when the others read them
         run, make = by_main(accelerator, prepare) or (Run(out, config), objective or read_data(config, text))
-        learned = make(accelerator)
-        continue_from(learned, config.continual, stage)
-        return _Search(run, learned, accelerator, progress).run_all()
+        built = make(accelerator)
+        continue_from(built, config.continual, stage)
+        return _Search(run, built, accelerator, progress).run_all()
 
 
 class _Search:
@@ -272,11 +272,11 @@ class _Search:
             (fixed != state["fixed"],
              f"the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} when this search began"),
             (processes != len(state["random"]),
-             f"it is of a search with {len(state['random'])} processes, this one has {processes}"),
+             f"this search began with {len(state['random'])} processes and has {processes} now, so it would differ"),
         ]  # fmt: skip
         if changes := [message for wrong, message in checks if wrong]:
             newest = self.run.checkpoints.newest
-            raise FlairNasError(f"{newest}: {'; '.join(changes)}; choose another folder, or give back what was there")
+            raise FlairNasError(f"{newest}: {'; '.join(changes)}; choose another folder, or restore what was there")
         self.objective.module.load_state_dict(state["model"])
         self.strategy.load_state_dict(state["strategy"])
         self.epoch = state["epoch"]

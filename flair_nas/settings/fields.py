@@ -127,7 +127,7 @@ def _add_type(kind: Kind, name: str, hint: Any) -> Kind:
     parts = {*typing.get_args(hint)} if typing.get_origin(hint) in (typing.Union, types.UnionType) else {hint}
     optional, switch = type(None) in parts, {bool, int} <= parts
     parts -= {type(None), *[bool] * switch}
-    (hint,) = parts
+    hint = parts.pop() if len(parts) == 1 else hint
     many = typing.get_origin(hint) is list
     if many:
         (hint,) = typing.get_args(hint)

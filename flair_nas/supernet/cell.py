@@ -134,7 +134,7 @@ class CellSupernet(CellBase):
         return run_supernet(self, self, input, hx)
 
     def choose(self, genotype: Genotype | None) -> None:
-        """Run one genotype of this space from now on, without normalisation (random search; ENAS); None runs them all.
+        """Run one genotype of this space from now on, without normalisation (random search; ENAS); None for the supernet.
 
         Raises:
             ValueError: a genotype outside this space.
@@ -144,15 +144,18 @@ class CellSupernet(CellBase):
             return
         gates = (self.state_gate, self.input_gate), (genotype.state_gate, genotype.input_gate)
         own, other = ([gate.history if gate else 0 for gate in pair] for pair in gates)
-        same = (genotype.highway, genotype.recurrence, other) == (True, self.recurrence, own)
-        if not same or len(genotype.nodes) != self.nodes:
+        same_nodes = genotype.highway and len(genotype.nodes) == self.nodes
+        if not same_nodes or genotype.recurrence != self.recurrence or other != own:
             raise ValueError(
                 f"the supernet has {self.nodes} highway nodes, recurrence={self.recurrence} and histories {own} of its "
                 f"gates, which the genotype {genotype} has not"
             )
         with torch.device("meta"):  # its own parameters are never needed
             cell = SearchedCell(self.input_size, self.hidden_size, genotype, self.init_range)
-        cell.load_state_dict(dict(self.named_parameters()), strict=False, assign=True)  # shares them
+        shared = dict(self.named_parameters())
+        for name, _ in list(cell.named_parameters()):
+            *path, last = name.split(".")
+            setattr(cell.get_submodule(".".join(path)), last, shared[name])
         object.__setattr__(self, "_chosen", cell)  # no submodule: its parameters are this module's
 
     @contextlib.contextmanager
@@ -232,8 +235,9 @@ class CellSupernet(CellBase):
 
     def _normalisation(self) -> Normalisation | None:
         norm = self.norm
-        if norm is None or norm.running_mean is None or norm.running_var is None:
+        if norm is None:
             return None
+        assert norm.running_mean is not None and norm.running_var is not None
         if self._use_batch and not self.training:
             return Normalisation(True, None, 0.0, norm.eps)
         return Normalisation(self.training, (norm.running_mean, norm.running_var), 0.1, norm.eps)

@@ -249,11 +249,15 @@ def test_the_command_keeps_what_the_files_say(
     ("changed", "whole", "message"),
     [
         (None, {}, "tasks must be at least two, got 1"),
-        ({"hidden_size": 12}, {}, "task names: .*settings that belong to the whole search: hidden_size 6"),
-        ({"strategy": "enas"}, {}, "task names: .*settings that belong to the whole search: strategy 'gradient'"),
+        ({"hidden_size": 12}, {}, "task names: .*settings that belong to the whole search: hidden_size 12 .there 6."),
+        (
+            {"strategy": "enas"},
+            {},
+            "task names: .*that belong to the whole search: strategy 'enas' .there 'gradient'.",
+        ),
         ({"name": "prose"}, {}, "task prose: another task has this name"),
         ({"objective": "tags"}, {}, "task names: unknown objective 'tags'; there are text, tagging"),
-        ({"emb": 1}, {}, "task names: its file: unknown settings emb"),
+        ({"emb": 1}, {}, "task names: its settings: unknown settings emb"),
         ({"directions": "own"}, {}, "task names: it sets directions 'own', and all have one architecture"),
         ({"batch_size": 1}, {}, "task names: .*batch_size must be"),
         ({}, {"weights": [1.0]}, r"weights must be as many as the tasks, 2, and not all 0, got \[1.0\]"),
@@ -289,7 +293,7 @@ def test_what_is_wrong_with_the_data_of_a_task_names_it(tasks: list[dict[str, An
         objective_of(config)
     with pytest.raises(FlairNasError, match=r"cannot read this file of settings"):
         settings([str(tmp_path / "none.yaml"), tasks[1]])
-    with pytest.raises(FlairNasError, match="task 2: its line: not a YAML file"):
+    with pytest.raises(FlairNasError, match="task 2: its settings: not a YAML file"):
         settings([tasks[0], "{name: ["])
 
 

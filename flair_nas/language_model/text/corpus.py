@@ -2,7 +2,7 @@
 
 The text is read once: each word gets the number of its first occurrence, which becomes an id when all words are
 counted. `END` follows the last word of each line, also of an empty one: with them, WikiText-103 has its 103,227,021
-training tokens.
+training tokens. Memory grows with the number of different words, not with the text.
 """
 
 from __future__ import annotations
@@ -262,14 +262,15 @@ def _build(
 def _find_valid(train: Ids, end: int, settings: TextSettings, label: str) -> int:
     """Return the place where the last share of the lines begins, or of the words of a text of one line."""
     share, names = settings.valid_share or 0.0, _name_tokens(settings.unit)
-    ends = np.flatnonzero(train == end)
+    starts = range(0, len(train), _BLOCK)
+    ends = np.concatenate([start + np.flatnonzero(train[start : start + _BLOCK] == end) for start in starts])
     if len(ends) > 1:
         unit, num_valid = "lines", min(max(round(share * len(ends)), 1), len(ends) - 1)
         place = int(ends[-1 - num_valid]) + 1
     else:
         unit, place = names, len(train) - min(max(round(share * len(train)), 2), len(train) - 1)
     for where, part in (("before", train[:place]), ("in", train[place:])):
-        if np.all(part == end):
+        if all(np.all(part[start : start + _BLOCK] == end) for start in range(0, len(part), _BLOCK)):
             place_name = f"{where} the last {100 * share:.4g} % of the {unit}"
             raise FlairNasError(f"{label}: there are no {names} {place_name}; choose another valid_share")
     return place

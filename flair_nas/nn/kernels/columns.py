@@ -1,6 +1,6 @@
 """The engine `columns` on PyTorch's operators, for GPUs and for machines without a compiler.
 
-Vectors are columns, [E, B]: with small B, W^T s of two contiguous matrices is faster than s W, and splitting
+Vectors are columns, [E, B]. With small B, W^T s of two contiguous matrices is faster than s W. Splitting
 [gate | candidate] leaves contiguous parts. All heads of a node share one product.
 """
 
@@ -40,9 +40,9 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
 def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hashable, Tensor]:
     """Return the matrices of a recurrence as `Products` takes them, transposed once per sequence.
 
-    They are ``hidden`` [W, H], and for each state j that others read ``j`` [k * W, H]: the matrices of its k heads, all
-    gate rows, then all candidates. An input gate adds ``input`` [W, D], ``entry`` [m * D, H], and for each of its nodes
-    j that others read ``("gate", j)`` [k * D, D].
+    ``hidden`` is [W, H]. For each state j that others read, ``j`` is [k * W, H]: the matrices of its k heads, first all
+    gate rows, then all candidates. An input gate adds ``input``, [W, D], and ``entry``, [m * D, H]. For each of its
+    nodes j that others read, it adds ``("gate", j)``, [k * D, D].
     """
     plan, dtype = recurrence.cell, recurrence.product  # cast once here, not at every step
     weights: dict[Hashable, Tensor] = {"hidden": _transposed(sources["weight_hidden"].to(dtype))}

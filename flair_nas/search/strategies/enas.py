@@ -152,8 +152,9 @@ class ControllerSearch(SharedRandomSearch):
         before = generator.get_state()  # a search that is extended goes on from here
         drawn: dict[Genotype, None] = {}  # in their order
         for _ in range(DRAWS * self.own.samples):
-            if len(drawn) < self.own.samples:
-                drawn[self.draw()] = None
+            drawn[self.draw()] = None
+            if len(drawn) == self.own.samples:
+                break
         self.drawn = [*drawn]
         generator.set_state(before)
         self.samples = len(self.drawn)

@@ -151,6 +151,8 @@ def _cached_library(sources: Path, command: list[str], fingerprint: str) -> Path
 def _compile(path: Path, sources: Path, command: list[str]) -> None:
     """Compile a library that can be loaded, for this user alone."""
     files = sorted(str(file) for file in sources.glob("*.cpp"))
+    if not files:
+        raise FlairNasError(f"there is no source in {sources}; install flair-nas again")
     log.warning("compiling native kernels for this processor with %s", command[0])
     start = time.perf_counter()
     message = ""
