@@ -34,8 +34,8 @@ class GateBase(nn.Module):
     def reset_parameters(self, range_of: Callable[[int], float]) -> None:
         """Draw the weights within the bound that `range_of` makes from the rows of a matrix, E or G.
 
-        Entry weights of a form that scales by the gate alone start with unit gain instead, wider by √m because the gate
-        averages m nodes; see docs/decisions/residual_gates.md.
+        Entry weights of a form that scales by the gate alone start with unit gain instead. They are wider by √m, as
+        the gate averages m nodes; see docs/decisions/residual_gates.md.
         """
         history, entry_size, gate_size = self.weight_entry.shape
         unit_gain = GATE_FORM_TABLE[self.form].keeps_zero

@@ -49,7 +49,8 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
                 "each --after the one before"
             )
     for number, stage in enumerate(stages):
-        objective, figures = load_task(stage, part), []
+        objective = load_task(stage, part)
+        figures = []
         for later in stages[number:]:
             take_weights(objective, later)
             figures.append(objective.evaluate())

@@ -216,7 +216,8 @@ class CellSupernet(CellBase):
         s_1..s_N.
         """
         normalise = self._normalisation() or (lambda state: state)
-        mixing, states = iter(self.mixing_weights()), [normalise(state)]
+        mixing = iter(self.mixing_weights())
+        states = [normalise(state)]
         for weight in self.weight_nodes:
             terms = [edge(next(mixing), product(masked(state, mask), weight), state) for state in states]  # [B, H] each
             states.append(normalise(reduce(torch.add, terms)))

@@ -91,7 +91,10 @@ def forget_safe(folder: Path) -> None:
 
 
 def write_safe(tagger: SequenceTagger, folder: Path) -> None:
-    """Write a tagger as data to a folder, after the former files are removed. Raise NotDataError if it is more."""
+    """Write a tagger to a folder as data, in place of the former one.
+
+    Raise NotDataError if it cannot be rebuilt from data.
+    """
     forget_safe(folder)
     state = tagger._get_state_dict()
     settings = {name: _to_data(state[name], name) for name in _SETTINGS}

@@ -263,7 +263,8 @@ def _find_valid(train: Ids, end: int, settings: TextSettings, label: str) -> int
     share, names = settings.valid_share or 0.0, _name_tokens(settings.unit)
     ends = np.flatnonzero(train == end)
     if len(ends) > 1:
-        unit, num_valid = "lines", min(max(round(share * len(ends)), 1), len(ends) - 1)
+        unit = "lines"
+        num_valid = min(max(round(share * len(ends)), 1), len(ends) - 1)
         place = int(ends[-1 - num_valid]) + 1
     else:
         unit, place = names, len(train) - min(max(round(share * len(train)), 2), len(train) - 1)

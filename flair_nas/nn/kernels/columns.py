@@ -1,6 +1,6 @@
 """The engine `columns` on PyTorch's operators, for GPUs and for machines without a compiler.
 
-Vectors are columns, [E, B]: with small B, W^T s of two contiguous matrices is faster than s W, and splitting
+Vectors are columns, [E, B]. With small B, W^T s of two contiguous matrices is faster than s W, and splitting
 [gate | candidate] leaves contiguous parts. All heads of a node share one product.
 """
 
@@ -40,9 +40,9 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
 def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hashable, Tensor]:
     """Return the matrices of a recurrence as `Products` takes them, transposed once per sequence.
 
-    They are ``hidden`` [W, H], and for each state j that others read ``j`` [k * W, H]: the matrices of its k heads, all
-    gate rows, then all candidates. An input gate adds ``input`` [W, D], ``entry`` [m * D, H], and for each of its nodes
-    j that others read ``("gate", j)`` [k * D, D].
+    They are ``hidden`` [W, H], and ``j`` [k * W, H] for each state j that others read. ``j`` stacks the matrices of its
+    k heads: all gate rows, then all candidates. An input gate adds ``input`` [W, D], ``entry`` [m * D, H], and
+    ``("gate", j)`` [k * D, D] for each of its nodes j that others read.
     """
     plan, dtype = recurrence.cell, recurrence.product  # cast once here, not at every step
     weights: dict[Hashable, Tensor] = {"hidden": _transposed(sources["weight_hidden"].to(dtype))}
@@ -74,7 +74,9 @@ def _transposed(weight: Tensor) -> Tensor:
 def _loop(recurrence: Recurrence, products: Products, **sources: Tensor) -> Tensor:
     """Compute the packed output, [H, S], from the sources of an engine as columns, mixing weights ordered by tail."""
     mask = None if recurrence.mask is None else _transposed(recurrence.mask)  # [H, B]
-    sizes, hidden, gate = list(recurrence.sizes), sources["hidden"], None
+    sizes = list(recurrence.sizes)
+    hidden = sources["hidden"]
+    gate = None
     steps = sources["projected" if recurrence.gate is None else "data"].split(sizes, dim=1)  # T tensors [W or D, B_t]
     scales = sources["hidden_scale"].split(sizes, dim=1) if "hidden_scale" in sources else None
     if recurrence.gate is not None:
