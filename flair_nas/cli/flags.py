@@ -124,12 +124,15 @@ def add_setting_flags(
         owners = {words: kinds[name] for words, kinds in variant_kinds.items() if name in kinds}
         _add_flag(section, name, kind, owners or {"": kind})
     for choice, classes in get_classes(config_type).items():
-        _add_sections(parser, f"{choice} ", {words: get_kinds(own) for words, own in classes.items()}, {})
+        _add_sections(parser, f"{choice} ", {words: get_kinds(own) for words, own in classes.items()})
     _add_sections(parser, prefix, variant_kinds, get_all_kinds(config_type))
 
 
 def _add_sections(
-    parser: argparse.ArgumentParser, prefix: str, kinds: Mapping[str, Mapping[str, Kind]], known: Collection[str]
+    parser: argparse.ArgumentParser,
+    prefix: str,
+    kinds: Mapping[str, Mapping[str, Kind]],
+    known: Collection[str] = (),
 ) -> None:
     """Add the flags of classes except known ones, with a section for each set of classes that share settings."""
     sections: dict[str, argparse._ActionsContainer] = {}

@@ -322,7 +322,8 @@ def predict(arguments: argparse.Namespace) -> int:
         from flair_nas.tagging.prediction import FORMATS, load_tagger, tag_lines
         from flair_nas.tagging.quiet import flair_device
 
-    form, num_labels, num_sentences = FORMATS[arguments.format], 0, 0
+    form = FORMATS[arguments.format]
+    num_labels = num_sentences = 0
     with flair_device(arguments.device) as device:
         tagger = load_tagger(arguments.model)
         if not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty() and not arguments.quiet:

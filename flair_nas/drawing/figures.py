@@ -104,7 +104,8 @@ def draw_heat(steps: Sequence[Heat], rows: Sequence[str], columns: Sequence[str]
     """Draw heat maps as frames of one figure, on one scale. The page begins with the last frame."""
     frames: list[Figure] = []
     for place, step in enumerate(steps):
-        marked_rows, marked_columns = [row for row, _ in step.marks], [column for _, column in step.marks]
+        marked_rows = [row for row, _ in step.marks]
+        marked_columns = [column for _, column in step.marks]
         frames.append({"name": str(place), "data": [{"z": step.values}, {"x": marked_columns, "y": marked_rows}]})
     numbers = [value for step in steps for row in step.values for value in row if value is not None]
     heat = {"x": list(columns), "y": list(rows), "zmin": min(numbers), "zmax": max(numbers)}

@@ -32,7 +32,7 @@ class TaskModule(Protocol):
     LAYERS: tuple[str, ...]
 
     def read(self, settings: Settings) -> Any:
-        """Return the data that settings name; their `fingerprint` is that of their content."""
+        """Return the data that settings name, with a `fingerprint` of their content."""
 
     def seeded(self, seed: int) -> dict[str, Any]:
         """Return the settings of a seed."""

@@ -22,7 +22,7 @@ def edge(operation: str | Tensor, pre: Tensor, state: Tensor, highway: bool = Tr
     """Compute one edge (j -> i, op), [B, H]: s_j + σ(c) (op(z) - s_j) with [c | z] = s_j W_i, or op(s_j W_i).
 
     Args:
-        operation: op, or the mixing weights p of all operations, [5], which give Σ_k p_k times the edge of op_k; drop
+        operation: op, or the mixing weights p of all operations, [5], which give Σ_k p_k times the edge of op_k. Drop
             adds nothing (DARTS; I-DARTS eq. 4).
         pre: s_j W_i, [B, 2H], or [B, H] without highway.
         state: s_j, [B, H].

@@ -100,12 +100,12 @@ class RecurrentLayer(nn.Module):
 
         Args:
             input: [T, B, D], or [B, T, D] with `batch_first` (B may be 0), one sequence [T, D], or a `PackedSequence`.
-            hx: the final state of an earlier call; or a tensor [num_layers * num_directions, B, H], with which gates
-                see no history; or None for zeros.
+            hx: the final state of an earlier call, a tensor [num_layers * num_directions, B, H], or None for zeros.
+                With a tensor, gates see no history.
 
         Returns:
-            The output in the form of the input, with num_directions * H features, and the final state: a tensor
-            [num_layers * num_directions, B, H], or a `RecurrentState` when the genotype has gates.
+            The output in the form of the input, with num_directions * H features, and the final state. The state is a
+            tensor [num_layers * num_directions, B, H], or a `RecurrentState` when the genotype has gates.
 
         Raises:
             ValueError: tensors that do not match the layer.

@@ -53,7 +53,8 @@ def _quantize(source: Path, target: Path) -> None:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ModuleNotFoundError:
         raise FlairNasError("onnxruntime is not installed; pip install onnx onnxruntime") from None
-    logger = logging.getLogger()  # of onnxruntime's advice, which a cell's loop does not take
+    # the root logger: onnxruntime advises a preparation there that a cell's loop does not take
+    logger = logging.getLogger()
     level = logger.level
     with tempfile.TemporaryDirectory() as directory:
         copy, result = Path(directory, source.name), Path(directory, "int8.onnx")  # files of its own appear beside

@@ -174,7 +174,8 @@ def _write_word_characters(member: CharacterEmbeddings) -> Graph:
     place = graph.add("Unsqueeze", graph.add("Sub", lengths, graph.weight([1])), graph.weight([1]))
     last = graph.add("Unsqueeze", graph.add("GatherND", data, place, batch_dims=1), graph.weight([1]))  # [words, 1, D]
     one = graph.add("Div", lengths, lengths)
-    rnn, ends = member.char_rnn, []
+    rnn = member.char_rnn
+    ends = []
     for side, x, count in (("", data, lengths), ("_reverse", last, one)):
         layer = nn.LSTM(rnn.input_size, rnn.hidden_size)
         layer.load_state_dict({name: rnn.state_dict()[name + side] for name in layer.state_dict()})

@@ -105,7 +105,8 @@ def _add(operator: str, *arguments: Traced | Tensor | Number) -> Traced:
 
 
 def _split(value: Traced, size: int, dim: int) -> list[Traced]:
-    graph, count = value.graph, value.size // size
+    graph = value.graph
+    count = value.size // size
     parts = graph.add_many("Split", count, value.name, graph.weight([size] * count), axis=-1)
     return [Traced(graph, part, size) for part in parts]
 

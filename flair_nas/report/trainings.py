@@ -33,7 +33,8 @@ def add_seconds(history: Sequence[JSON]) -> list[float]:
 
 def get_best(history: Sequence[JSON], metric: Metric) -> list[float | None]:
     """Return the metric of the best candidate at the end of each epoch, or None before one is scored."""
-    (key,), convert = metric.best(0.0), metric.from_loss or float
+    (key,) = metric.best(0.0)
+    convert = metric.from_loss or float
     return [value if value is None else convert(value) for value in get_values(history, key)]
 
 
@@ -69,7 +70,8 @@ def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]
 
 def describe_training(run: RunFolder, detail: Detail) -> Section:
     """Return the section on a training."""
-    section, figures = begin_section(run), {name: figure for name, figure in run.figures.items() if name != "seeds"}
+    section = begin_section(run)
+    figures = {name: figure for name, figure in run.figures.items() if name != "seeds"}
     section.fold("Final figures", list_settings(figures))
     return section
 

@@ -21,7 +21,8 @@ from flair_nas.errors import FlairNasError
 def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: str) -> None:
     """Raise FlairNasError if the weights and gradients of a model do not fit into the memory of its device.
 
-    The system may grant the memory and then kill the process. The error names `settings`, as ``hidden_size 4000``.
+    Without this check, the system may grant the memory and then kill the process. The error names `settings`, as
+    ``hidden_size 4000``.
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when the model is built

@@ -181,8 +181,8 @@ def open_run(
 ) -> Iterator[Run[Config]]:
     """Lock a run folder for this process while the block runs. The block must call `Run.accept`.
 
-    `check_folder` explains the arguments. With the command that starts such a run, as ``flair-nas tag train``, Ctrl-C
-    in the block raises `RunStopped`, and its message names the command that resumes.
+    `check_folder` explains the arguments. With `command`, such as ``flair-nas tag train``, Ctrl-C in the block raises
+    `RunStopped`. Its message names the command that resumes.
 
     Raises:
         FlairNasError: the folder holds something else or other settings, cannot be written to, or is in use by another

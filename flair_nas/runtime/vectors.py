@@ -181,5 +181,6 @@ def load_embeddings(
         return Given(settings["name"], settings["width"], vectors[settings["name"]])
     if settings["kind"] == "table":
         return Table(settings, folder)
-    model, ids = Model(folder / settings["model"], threads), settings["characters"]
+    model = Model(folder / settings["model"], threads)
+    ids = settings["characters"]
     return WordCharacters(model, ids) if settings["kind"] == "characters" else LanguageModel(model, ids, settings)

@@ -50,7 +50,8 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
             )
         check_space(earlier, later.config)
     for number, stage in enumerate(stages):
-        objective, figures = load_task(stage, part), []
+        objective = load_task(stage, part)
+        figures = []
         for later in stages[number:]:
             take_weights(objective, later)
             figures.append(objective.evaluate())

@@ -106,7 +106,9 @@ class CommonSettings:
 
     def common_problems(self) -> list[str]:
         """Return a sentence for each contradiction among these settings; some may have any type."""
-        intra, fixed, problems = self.learn == "intra", None, list[str]()
+        intra = self.learn == "intra"
+        fixed = None
+        problems = list[str]()
         try:
             fixed = self.fixed_genotype()
         except FlairNasError as error:
@@ -183,7 +185,8 @@ class ContinualSettings:
 
     def problems(self, config: CommonSettings, strategy: StrategySettings, unshared: str) -> list[str]:
         """Return a sentence for each contradiction; `unshared` is the setting that lets cells share no weights."""
-        retrained, warmup = bool(self.retrain_epochs), strategy.warmup_epochs
+        retrained = bool(self.retrain_epochs)
+        warmup = strategy.warmup_epochs
         checks = [
             (self.orthogonality and self.after is None,
              "orthogonality is to the weights of an earlier search: after must name its folder"),

@@ -90,7 +90,8 @@ class SeveralSearchConfig(SearchSettings):
             raise FlairNasError(f"unknown objective {brief(objective)}; {hint}there are {', '.join(TASKS)}")
         if "objective" not in task and "corpus" in task:
             raise FlairNasError("it names a corpus, and a task is on text by default: add objective: tagging")
-        own, whole = settings_in(task, task_settings(objective), "its settings"), self._shared_settings()
+        own = settings_in(task, task_settings(objective), "its settings")
+        whole = self._shared_settings()
         if common := [f"{name} {brief(own[name])} (there {brief(whole[name])})" for name in own if name in whole]:
             raise FlairNasError(f"it has settings that belong to the whole search: {', '.join(common)}")
         if own.get("directions", "shared") != "shared":

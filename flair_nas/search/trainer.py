@@ -260,7 +260,8 @@ class _Search:
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
-        fixed, processes = self._describe_fixed(), self.accelerator.num_processes
+        fixed = self._describe_fixed()
+        processes = self.accelerator.num_processes
         (data, before), (saved_data, saved_before) = (
             text.partition(" after ")[::2] for text in (self.objective.fingerprint, state["text"])
         )
@@ -289,7 +290,8 @@ class _Search:
 
     def _keep_genotype(self) -> Genotype:
         """Return the genotype in the file of a finished search; write the file anew if it is missing or another."""
-        genotype, path = self._describe_genotype(), self.run.folder / "genotype.json"
+        genotype = self._describe_genotype()
+        path = self.run.folder / "genotype.json"
         with contextlib.suppress(FlairNasError, OSError):
             kept = Genotype.load(path)  # with the date of the search
             if (kept, kept.options, kept.origin.get("figures")) == (genotype, genotype.options, self._figures()):

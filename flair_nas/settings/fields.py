@@ -152,7 +152,9 @@ def flatten(config: DataclassInstance) -> dict[str, Any]:
 
 def make_settings(config_type: type[Config], settings: Mapping[str, Any]) -> Config:
     """Make settings of a class from values by name, as a file has them. Refuse those of a class that is not chosen."""
-    values, problems, known = dict(settings), list[str](), _get_chosen_kinds(config_type, settings)
+    values = dict(settings)
+    problems = list[str]()
+    known = _get_chosen_kinds(config_type, settings)
     for field in dataclasses.fields(config_type):
         chosen, classes = field.metadata.get("part"), field.metadata.get("classes", dict)()
         if classes:
@@ -181,7 +183,8 @@ def changed(config: DataclassInstance, *names: str) -> dict[str, Any]:
 
 def as_flags(config: DataclassInstance, config_type: type) -> str:
     """Return the command-line flags of the settings of a class or base class that differ from their defaults."""
-    flags, kinds = [], get_all_kinds(config_type)
+    flags = []
+    kinds = get_all_kinds(config_type)
     for setting, value in changed(config).items():
         if setting not in kinds:
             continue

@@ -134,7 +134,7 @@ class CellSupernet(CellBase):
         return run_supernet(self, self, input, hx)
 
     def choose(self, genotype: Genotype | None) -> None:
-        """Run one genotype of this space from now on, without normalisation (random search; ENAS); None for the supernet.
+        """Run one genotype of this space from now on, without normalisation; None for the supernet.
 
         Raises:
             ValueError: a genotype outside this space.
@@ -219,7 +219,8 @@ class CellSupernet(CellBase):
         s_1..s_N.
         """
         normalise = self._normalisation() or (lambda state: state)
-        mixing, states = iter(self.mixing_weights()), [normalise(state)]
+        mixing = iter(self.mixing_weights())
+        states = [normalise(state)]
         for weight in self.weight_nodes:
             terms = [edge(next(mixing), product(masked(state, mask), weight), state) for state in states]  # [B, H] each
             states.append(normalise(reduce(torch.add, terms)))

@@ -167,7 +167,10 @@ def _report_f1(gold: list[list[str]], predicted: list[list[str]], f1: float) -> 
 
 
 def forget_changing_embeddings(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> None:
-    """Delete the stored vectors that will differ next time. Flair knows them by a gradient, which some lack."""
+    """Delete the stored vectors that will differ next time.
+
+    Flair deletes only vectors with a gradient. Pooled ones and those of an evaluation have none.
+    """
     if names := changing_names(tagger.embeddings):
         for sentence in sentences:
             sentence.clear_embeddings(names)

@@ -48,9 +48,10 @@ print(sentence.to_tagged_string())"""
 def publish_tagger(
     run: Path, out: Path, repository: str, license: str | None, language: str | None
 ) -> tuple[list[Path], str]:
-    """Write the folder `out` of the tagger of a finished run, ready for upload as ``owner/name``.
+    """Write the tagger of a finished run to the folder `out`, for upload as ``owner/name``.
 
-    Return the files, and the reason if there is no form without pickle (else empty).
+    The run's pickle is loaded, so it must be your own. Return the files, and the reason if there is no form without
+    pickle (else empty).
     """
     config = read_run_settings(run / "config.yaml", TaggerConfig)
     try:

@@ -109,7 +109,10 @@ def _complete(tagger: SequenceTagger) -> None:
 
 
 def _saved_width(state: Mapping[str, Any]) -> Any:
-    """Return the `reproject_embeddings` of a saved tagger, read off its weights. As data, it has no `Width`."""
+    """Return the `reproject_embeddings` of a saved tagger, read off its weights.
+
+    A tagger saved as data has a plain number in place of a `Width`.
+    """
     weight = state["state_dict"].get("embedding2nn.weight")  # [width, length of the embeddings]
     if weight is None or not state.get("use_rnn", True) or weight.shape[0] == weight.shape[1]:
         return state.get("reproject_embeddings", True)

@@ -91,7 +91,10 @@ def forget_safe(folder: Path) -> None:
 
 
 def write_safe(tagger: SequenceTagger, folder: Path) -> None:
-    """Write a tagger as data to a folder, after the former files are removed. Raise NotDataError if it is more."""
+    """Write a tagger to a folder as data, in place of the former one.
+
+    Raise NotDataError if it cannot be rebuilt from data.
+    """
     forget_safe(folder)
     if type(tagger) is not SequenceTagger:
         raise NotDataError(f"a {type(tagger).__name__} is not known here")

@@ -251,7 +251,8 @@ def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
         return
     is_placed = False
     with contextlib.suppress(OSError, ValueError):
-        before, figures = read_figures(run.folder / "metrics.json"), best.figures("seed")
+        before = read_figures(run.folder / "metrics.json")
+        figures = best.figures("seed")
         is_placed = bool(figures and figures in before["seeds"] and figures["seed"] == before["model_seed"])
     if not (is_placed and is_whole(placed)):
         raise FlairNasError(
@@ -322,7 +323,10 @@ def _training_part(config: TaggerConfig, corpus: Corpus[Sentence]) -> Dataset[Se
 
 
 def _run_trainer(plugin: EpochPlugin, start: int) -> None:
-    """Run Flair's trainer with a plugin that evaluates, anneals and saves. Flair's own state is not exact."""
+    """Run Flair's trainer with a plugin that evaluates, anneals and saves.
+
+    Flair's own state cannot be resumed exactly.
+    """
     config = plugin.config
     train_only = Corpus(train=_training_part(config, plugin.tagging_corpus.corpus), sample_missing_splits=False)
     with contextlib.ExitStack() as stack:

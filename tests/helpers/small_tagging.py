@@ -100,7 +100,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def untimed(value: Any) -> Any:
     """JSON data without the figures that differ from run to run: seconds, memory, and the sum of all."""
     if isinstance(value, dict):
-        skipped = ("seconds", "memory")
+        skipped = ("second", "memory")
         return {k: untimed(v) for k, v in value.items() if not any(word in k for word in skipped) and k != "sha256"}
     return [untimed(v) for v in value] if isinstance(value, list) else value
 

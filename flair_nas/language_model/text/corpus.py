@@ -265,7 +265,8 @@ def _find_valid(train: Ids, end: int, settings: TextSettings, label: str) -> int
     starts = range(0, len(train), _BLOCK)
     ends = np.concatenate([start + np.flatnonzero(train[start : start + _BLOCK] == end) for start in starts])
     if len(ends) > 1:
-        unit, num_valid = "lines", min(max(round(share * len(ends)), 1), len(ends) - 1)
+        unit = "lines"
+        num_valid = min(max(round(share * len(ends)), 1), len(ends) - 1)
         place = int(ends[-1 - num_valid]) + 1
     else:
         unit, place = names, len(train) - min(max(round(share * len(train)), 2), len(train) - 1)

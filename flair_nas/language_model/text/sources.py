@@ -254,7 +254,8 @@ def _flair_part(part: str, dataset: Any) -> TextPart:
             yield [*words, LINE_END]
         _check_unchanged(label, sha256.hexdigest() == digest)
 
-    sizes, whole = list[int](), hashlib.sha256(b"words\0")
+    sizes = list[int]()
+    whole = hashlib.sha256(b"words\0")
     for _ in sentences(sizes.append, whole):
         pass
     digest = whole.hexdigest()

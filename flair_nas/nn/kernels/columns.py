@@ -74,7 +74,9 @@ def _transposed(weight: Tensor) -> Tensor:
 def _loop(recurrence: Recurrence, products: Products, **sources: Tensor) -> Tensor:
     """Compute the packed output, [H, S], from the sources of an engine as columns, mixing weights ordered by tail."""
     mask = None if recurrence.mask is None else _transposed(recurrence.mask)  # [H, B]
-    sizes, hidden, gate = list(recurrence.sizes), sources["hidden"], None
+    sizes = list(recurrence.sizes)
+    hidden = sources["hidden"]
+    gate = None
     steps = sources["projected" if recurrence.gate is None else "data"].split(sizes, dim=1)  # T tensors [W or D, B_t]
     scales = sources["hidden_scale"].split(sizes, dim=1) if "hidden_scale" in sources else None
     if recurrence.gate is not None:

@@ -101,7 +101,8 @@ class Population:
             removed = self.members.pop(0) if self.full else None
             self.members.append(member)
         self.children += 1
-        every, later_stages = self.settings.hurdle_every, len(self.settings.child_steps) - 1
+        every = self.settings.hurdle_every
+        later_stages = len(self.settings.child_steps) - 1
         if every and self.children % every == 0 and len(self.hurdles) < later_stages:
             self._add_hurdle()
         return removed

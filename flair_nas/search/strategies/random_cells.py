@@ -134,7 +134,8 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
         self.rung, self.place = 0, 0  # whose turn it is
         self.trained: dict[int, int] = {}  # steps of each candidate
         self.weights: dict[int, dict[str, Tensor]] = {}  # of those that will go on
-        count, self.planned_steps = len(self.alive), 0.0
+        self.planned_steps = 0.0
+        count = len(self.alive)
         for rung in range(self.rungs):
             self.planned_steps += len(self._steps_of(rung)) / count
             count = -(-count // 2)

@@ -29,7 +29,7 @@ NO_LABELS = ("text", *HEAD, *FEATURES, SPACE)
 
 
 def parse_columns(text: str) -> dict[int, str]:
-    """Parse the written form of columns, such as ``text=0,ner=3``: number, from 0, to name."""
+    """Return the name of each column by its number, from 0, as ``text=0,ner=3`` gives them."""
     columns: dict[int, str] = {}
     for part in text.split(","):
         match = re.fullmatch(r"([^\s=]+)\s*=\s*([0-9]{1,4})", part.strip())

@@ -92,8 +92,8 @@ def count_columns(path: Path, form: ColumnFormat) -> int:
 def read_blocks(path: Path, text_column: int, label_column: int, form: ColumnFormat) -> list[Block]:
     """Return the words of a file by sentence, log the number of other rows, and warn of long sentences.
 
-    The first row may name the columns. Where a column holds ``EndOfSentence``, the sentence ends after the row. Without
-    a `comment` in the format, a row that begins with ``#`` is a word if it has a label and as many columns as others.
+    The first row may name the columns. Where a column holds ``EndOfSentence``, the sentence ends after the row. By
+    default, a row that begins with ``#`` is a word if it has a label and as many columns as others.
     """
     raw = _read_rows(path, form)
     headings = _find_headings(_plain([row for block in raw for row in block], form), text_column, label_column)

@@ -39,7 +39,10 @@ def members_of(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
 
 
 def frozen_members(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
-    """Return the embeddings in a stack, or under pooled ones, that give a word in its sentence one vector for ever."""
+    """Return the frozen embeddings of a stack, with those under pooled ones.
+
+    They always give a word in its sentence the same vector.
+    """
     pooled = [m.context_embeddings if isinstance(m, PooledFlairEmbeddings) else m for m in members_of(embeddings)]
     return [member for member in pooled if member.static_embeddings]
 

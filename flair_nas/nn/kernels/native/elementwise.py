@@ -86,6 +86,7 @@ class _Loop(torch.autograd.Function):
 
 def _loop(code: int, pre: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequence[int]) -> list[int | Tensor]:
     """Return the members of `Loop` in elementwise.h, in their order."""
-    size, counts = hidden.shape[1], torch.tensor(sizes, device="cpu")
+    size = hidden.shape[1]
+    counts = torch.tensor(sizes, device="cpu")
     stride = size if len(weight) > 1 else 0
     return [torch.get_num_threads(), len(sizes), size, code, counts, pre, weight, stride, hidden]
