@@ -180,8 +180,7 @@ def untimed(content: Any) -> Any:
         return {
             name: untimed(value)
             for name, value in content.items()
-            if name not in ("date", "sha256")
-            and not (isinstance(name, str) and ("second" in name or "memory" in name))
+            if name not in ("date", "sha256") and not (isinstance(name, str) and ("second" in name or "memory" in name))
         }
     if isinstance(content, (list, tuple)):
         return type(content)(untimed(value) for value in content)
