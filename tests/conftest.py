@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # tests in the background
 settings.register_profile("suite", deadline=None)  # other work on the machine makes no test fail
 settings.load_profile("suite")
 
-LONG = ("test_readme.py", "test_examples.py", "test_pretend_device.py")
+LONG = ("test_website.py", "test_readme.py", "test_examples.py", "test_pretend_device.py", "test_figures.py")
 """Files that take minutes; they come first, so that no process is at work long after the others."""
 
 

@@ -234,7 +234,7 @@ def test_two_processes_resume(dies: int, text: Path, never_stopped: Path, tmp_pa
     together(tmp_path / "c", run_with, text, tmp_path / "stopped", RESUMED)
     assert_same_runs(never_stopped, tmp_path / "stopped")
     if dies == 0:
-        with pytest.raises(FlairNasError, match=r"checkpoint\.pt: it is of a search with 2 processes, this one has 1"):
+        with pytest.raises(FlairNasError, match=r"checkpoint\.pt: this search began with 2 processes and has 1 now"):
             run_with(text, tmp_path / "stopped", RESUMED)
 
 

@@ -473,7 +473,7 @@ def test_another_number_of_processes(finished: Path, text: Path, tmp_path: Path)
     state = torch.load(out / "checkpoint.pt", weights_only=True)
     state["random"] *= 2
     torch.save(state, out / "checkpoint.pt")
-    with pytest.raises(FlairNasError, match="is of a search with 2 processes, this one has 1"):
+    with pytest.raises(FlairNasError, match="this search began with 2 processes and has 1 now, so it would differ"):
         run(text, out, **THREE)
 
 
