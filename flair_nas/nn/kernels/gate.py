@@ -1,4 +1,4 @@
-"""Inter-cell gates, run from their plans."""
+"""Inter-cell gates on PyTorch's operators, run from their plans; `native/forward.h` has compiled input gates."""
 
 from __future__ import annotations
 
