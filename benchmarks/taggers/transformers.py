@@ -200,7 +200,8 @@ def train(name: str, corpus_name: str, seed: int, data: Path, out: Path) -> None
     """Train and evaluate a tagger, keep its model, and note its figures."""
     (make, load), options = TAGGERS[name]
     corpus, folder = read_corpus(corpus_name, data), folder_of(out, corpus_name, name, seed)
-    (folder / "run").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped, whose seconds are not known
+    (folder / "run").mkdir(parents=True)
     if words := options.get("words"):
         keep_vectors(words, data, corpus)
     start = time.process_time()
