@@ -266,6 +266,7 @@ def main() -> None:
             for name in arguments.taggers:
                 if arguments.command == "train" and (corpus, name, 1 if name == "crf" else seed) not in done:
                     train(name, corpus, seed, arguments.data, arguments.out)
+                    done.add((corpus, name, seed))
                 elif arguments.command == "speed" and seed == 1 and (corpus, name, seed) in done:
                     measure_speed(name, corpus, arguments.data, arguments.out)
     if arguments.command == "table":
