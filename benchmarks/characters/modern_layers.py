@@ -72,35 +72,35 @@ class MatrixLoop(torch.autograd.Function):
         ctx.sizes = sizes
         ctx.save_for_backward(u, q, v, start, gates, states)
         ctx.mark_non_differentiable(states)
+        ctx.set_materialize_grads(False)
         return read, states
 
     @staticmethod
-    def backward(ctx: Any, grad_read: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_read: Tensor, _: None) -> tuple[Tensor | None, ...]:
         """Run backwards: δ_{t-1} = δ_t ⊙ (1 - G_t) + V ⊙ δ_t ⊙ (1 u_tᵀ - S_{t-1}) ⊙ G_t ⊙ (1 - G_t)."""
         u, q, v, start, gates, states = ctx.saved_tensors
         grad_c, grad_u, grad_q = torch.empty_like(q), torch.empty_like(u), torch.empty_like(q)
-        grad_v = None if v is None else torch.zeros_like(v)
-        tensors = (u, q, gates, states, grad_read, grad_c, grad_u, grad_q)
+        tensors = (u, q, gates, states, grad_read.unsqueeze(2), grad_c, grad_u, grad_q)
         steps = [*zip(*(part.split(ctx.sizes) for part in tensors))]
-        delta = torch.zeros_like(start)
+        delta, grad_v, one, other = (torch.zeros_like(start) for _ in range(4))  # new memory would cost as much again
         for t in range(len(steps) - 1, -1, -1):
             u_t, q_t, gate, state, grad_y, to_c, to_u, to_q = steps[t]
             size = len(u_t)
             before = start[:size] if t == 0 else steps[t - 1][3][:size]
-            grad_y, now = grad_y.unsqueeze(2), delta[:size]
+            now, product, pre = delta[:size], one[:size], other[:size]
             now.addcmul_(q_t, grad_y)
-            torch.sum(state * grad_y, 3, keepdim=True, out=to_q)
-            torch.sum(now * gate, 2, keepdim=True, out=to_u)
-            grad_pre = (u_t - before).mul_(now)
-            if v is None:
-                torch.sum(grad_pre, 3, keepdim=True, out=to_c).mul_(gate).mul_(1 - gate)
-            grad_pre = grad_pre.mul_(gate * (1 - gate)) if v is not None else grad_pre
-            now.mul_(1 - gate)
+            torch.sum(torch.mul(state, grad_y, out=product), 3, keepdim=True, out=to_q)
+            torch.sub(u_t, before, out=pre).mul_(now)
+            torch.sum(torch.mul(now, gate, out=product), 2, keepdim=True, out=to_u)
+            now.sub_(product)
             if v is not None:
-                torch.sum(grad_pre, 3, keepdim=True, out=to_c)
-                grad_v += (grad_pre * before).sum(0)
-                now.addcmul_(grad_pre, v)
-        return grad_c, grad_u, grad_q, grad_v, None, None
+                torch.ops.aten.sigmoid_backward.grad_input(pre, gate, grad_input=pre)
+                grad_v[:size].addcmul_(pre, before)
+                now.addcmul_(pre, v)
+            torch.sum(pre, 3, keepdim=True, out=to_c)
+        if v is None:
+            return grad_c.mul_(gates).mul_(1 - gates), grad_u, grad_q, None, None, None
+        return grad_c, grad_u, grad_q, grad_v.sum(0), None, None
 
 
 class Cell(nn.Module):
@@ -131,9 +131,8 @@ class Cell(nn.Module):
         self.base, *self.parts = name.split("-")
         sizes = input_size, hidden_size
         if self.base == "ours":
-            self.cell = SearchedCell(
-                *sizes, dataclasses.replace(Genotype.parse("relu0-tanh1"), recurrence="elementwise"), init_range
-            )
+            genotype = dataclasses.replace(Genotype.parse("relu0-tanh1"), recurrence="elementwise")
+            self.cell = SearchedCell(*sizes, genotype, init_range)
         else:
             self.cell = {"mingru": MinGRUCell, "sru": SRUCell}[self.base](*sizes)
         bound = {"mingru": 1 / math.sqrt(input_size), "sru": math.sqrt(3 / input_size)}.get(self.base, init_range)
@@ -275,10 +274,12 @@ def register() -> None:
         module.LAYER_NAMES = (*module.LAYER_NAMES, *map(str.upper, LAYERS))
     build = SequenceTagger.RNN
 
-    def build_layer(rnn_type: str, layers: int, hidden_size: int, bidirectional: bool, input_size: int) -> nn.Module:
+    def build_layer(
+        rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int
+    ) -> nn.Module:
         if rnn_type.lower() not in LAYERS:
-            return build(rnn_type, layers, hidden_size, bidirectional, input_size)
-        sizes = input_size, hidden_size, layers, bidirectional
+            return build(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
+        sizes = rnn_input_dim, hidden_size, rnn_layers, bidirectional
         return Layer(rnn_type.lower(), *sizes, init_range=default_range(hidden_size))
 
     SequenceTagger.RNN = staticmethod(build_layer)
