@@ -34,6 +34,7 @@ from benchmarks.characters.modern_layers import LAYERS, K, register
 from benchmarks.json_lines import RESULTS, append, as_table, lines_so_far
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.character_model.training import train_character_models
+from flair_nas.errors import NotFiniteError
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.settings.resolve import resolve
 from flair_nas.tagging.config import TaggerConfig
@@ -104,12 +105,13 @@ def train_tagger(layer: str, seed: int, arguments: argparse.Namespace) -> dict[s
 
 def run(arguments: argparse.Namespace) -> None:
     """Do what has no line in the file yet, in turn."""
-    do(arguments, "tagger", LAYERS, SEEDS[0])
+    do(arguments, "tagger", (*LAYERS, *BASES), SEEDS[0])
     do(arguments, "characters", (*LAYERS, *REFERENCES), 4)
     for seed in SEEDS[1:]:
-        do(arguments, "tagger", LAYERS, seed)
-    bits = {layer: figures["settled"] for layer, figures in results("characters", 4).items() if layer in LAYERS}
-    do(arguments, "characters", sorted(bits, key=bits.__getitem__)[:BEST], 20)
+        do(arguments, "tagger", (*LAYERS, *BASES), seed)
+    done = results("characters", 4)
+    trained = [layer for layer in LAYERS if "settled" in done[layer]]
+    do(arguments, "characters", sorted(trained, key=lambda layer: done[layer]["settled"])[:BEST], 20)
 
 
 def do(arguments: argparse.Namespace, part: str, layers: Any, number: int) -> None:
@@ -117,26 +119,32 @@ def do(arguments: argparse.Namespace, part: str, layers: Any, number: int) -> No
     train = train_tagger if part == "tagger" else train_characters
     for layer in layers:
         if layer not in results(part, number):
-            append({"part": part, "number": number, "layer": layer, **train(layer, number, arguments)}, FILE)
+            try:
+                figures = train(layer, number, arguments)
+            except NotFiniteError as error:
+                figures = {"error": str(error)}
+            append({"part": part, "number": number, "layer": layer, **figures}, FILE)
 
 
 def results(part: str, number: int) -> dict[str, dict[str, Any]]:
     """Return the figures of a seed, or of some millions of characters, by layer."""
-    return {line["layer"]: line for line in lines_so_far(FILE) if (line["part"], line["number"]) == (part, number)}
+    lines = lines_so_far(FILE)
+    return {line["layer"]: line for line in lines if (line["part"], line["number"]) == (part, number)}
 
 
 def table() -> str:
     """Return the figures as Markdown."""
-    heading = ["layer", "H", "weights", "bits, 4 million", "bits, 20 million", "test F1, wnut_17", "its weights"]
-    seeds, sizes = [results("tagger", seed) for seed in SEEDS], [results("characters", size) for size in (4, 20)]
-    rows = [heading]
+    rows = [["layer", "H", "weights", "bits, 4 million", "bits, 20 million", "weights, tagger", "test F1, wnut_17"]]
+    small, large = (results("characters", millions) for millions in (4, 20))
+    taggers = [results("tagger", seed) for seed in SEEDS]
     for layer in (*REFERENCES, *LAYERS):
-        f1 = [seed[layer]["test_f1"] for seed in seeds if layer in seed]
-        row = [f"{sizes[0][layer][name]:,}" if layer in sizes[0] else "-" for name in ("hidden_size", "rnn_parameters")]
-        row += [f"{size[layer]['settled']:.3f}" if layer in size else "-" for size in sizes]
-        row.append(f"{mean_and_spread(f1)} ({len(f1)})" if f1 else "-")
-        row.append(f"{seeds[0][layer]['rnn_parameters']:,}" if layer in seeds[0] else "-")
-        rows.append([layer, *row])
+        of = small.get(layer, {})
+        row = [layer, str(of.get("hidden_size", "-")), str(of.get("rnn_parameters", "-"))]
+        row += [f"{size[layer]['settled']:.3f}" if "settled" in size.get(layer, {}) else "-" for size in (small, large)]
+        trained = [seed[layer] for seed in taggers if "test_f1" in seed.get(layer, {})]
+        row.append(str(trained[0]["rnn_parameters"]) if trained else "-")
+        scores = [figures["test_f1"] for figures in trained]
+        rows.append([*row, f"{mean_and_spread(scores)} ({len(scores)})" if scores else "-"])
     return as_table(rows)
 
 
