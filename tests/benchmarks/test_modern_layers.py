@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -41,7 +44,7 @@ def step_by_step(cell: Cell, inputs: Tensor) -> Tensor:
         if cell.base == "sru":
             reset = columns[2] + weights.bias[1]
             reset = torch.sigmoid(reset if "matrix" in parts else reset + weights.weight_reset * before)
-            y = reset * y + (1 - reset) * columns[3]
+            y = reset * y + (1 - reset) * (columns[3] if len(columns) > 3 else x * math.sqrt(3))
         if cell.base == "ours":
             nodes = [y]
             for operation, weight in zip((torch.relu, torch.tanh), weights.weight_nodes):
@@ -53,7 +56,7 @@ def step_by_step(cell: Cell, inputs: Tensor) -> Tensor:
 
 
 @pytest.fixture(autouse=True)
-def double() -> None:
+def double() -> Iterator[None]:
     """Compute in float64, from fixed weights."""
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
@@ -61,12 +64,13 @@ def double() -> None:
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.parametrize("size", [D, H])
 @pytest.mark.parametrize("name", LAYERS)
-def test_outputs_and_gradients_are_those_of_the_equations(name: str) -> None:
-    layer = Layer(name, D, H, bidirectional=True, init_range=0.3)
+def test_outputs_and_gradients_are_those_of_the_equations(name: str, size: int) -> None:
+    layer = Layer(name, size, H, bidirectional=True, init_range=0.3)
     for parameter in layer.parameters():  # gains and biases, too
         parameter.data.add_(0.1 * torch.randn_like(parameter))
-    sequences = [torch.randn(length, D, requires_grad=True) for length in LENGTHS]
+    sequences = [torch.randn(length, size, requires_grad=True) for length in LENGTHS]
     wanted = [
         torch.cat([step_by_step(layer.cells[0], x), step_by_step(layer.cells[1], x.flip(0)).flip(0)], dim=1)
         for x in sequences
