@@ -16,6 +16,7 @@ import argparse
 import itertools
 import json
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.genotype.sampling import random_genotype
 from flair_nas.language_model.model import detach
 from flair_nas.settings.resolve import resolve
+from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.character_models import load_character_model
 from flair_nas.tagging.training import train_taggers
@@ -94,17 +96,23 @@ def train_models(arguments: argparse.Namespace) -> None:
         keep(name, {"hidden_size": config.hidden_size, f"seed {arguments.seed}": figures})
 
 
-def settle(folder: Path, config: CharacterModelConfig) -> float:
-    """Go on with a model at the rates of SETTLING, a split each; return its bits per character on test.
+def settle(folder: Path, config: CharacterModelConfig, rates: Sequence[float] = SETTLING) -> float:
+    """Go on with a model at some learning rates, a split each; return its bits per character on test.
 
-    A fall of the rate gains a tenth of a bit at once. By itself it comes early, late or never within an epoch.
+    A fall of the rate gains a tenth of a bit at once. By itself it comes early, late or never within an epoch. After a
+    kill, a call goes on from the last split.
     """
     corpus, dictionary = load_characters(config, False)
     splits = Splits(corpus, dictionary, config)
     model = load_character_model(folder / "model.safetensors").train()
     torch.manual_seed(config.seed)
+    done, checkpoint = 0, folder / "settling.pt"
+    if checkpoint.exists():
+        done, weights, random = torch.load(checkpoint)
+        model.load_state_dict(weights)
+        torch.set_rng_state(random)
     optimizer = torch.optim.SGD(model.parameters())
-    for number, rate in zip(splits.order(1), SETTLING):
+    for number, rate in itertools.islice(zip(splits.order(1), rates), done, None):
         optimizer.param_groups[0]["lr"] = rate
         columns, hidden = splits.columns(number, 1, model.is_forward_lm), model.init_hidden(config.batch_size)
         for start in range(0, len(columns) - 1, config.bptt):
@@ -115,6 +123,9 @@ def settle(folder: Path, config: CharacterModelConfig) -> float:
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
             optimizer.step()
             hidden = detach(hidden)
+        done += 1
+        with whole_file(checkpoint) as temporary:
+            torch.save((done, model.state_dict(), torch.get_rng_state()), temporary)
     return score_ids(model, corpus.test, corpus.vocabulary, config.batch_size).bits
 
 
