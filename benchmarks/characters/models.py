@@ -38,7 +38,6 @@ from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.genotype.sampling import random_genotype
 from flair_nas.language_model.model import detach
 from flair_nas.settings.resolve import resolve
-from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.character_models import load_character_model
 from flair_nas.tagging.training import train_taggers
@@ -124,8 +123,8 @@ def settle(folder: Path, config: CharacterModelConfig, rates: Sequence[float] = 
             optimizer.step()
             hidden = detach(hidden)
         done += 1
-        with whole_file(checkpoint) as temporary:
-            torch.save((done, model.state_dict(), torch.get_rng_state()), temporary)
+        torch.save((done, model.state_dict(), torch.get_rng_state()), unfinished := folder / "settling.new")
+        unfinished.replace(checkpoint)
     return score_ids(model, corpus.test, corpus.vocabulary, config.batch_size).bits
 
 
