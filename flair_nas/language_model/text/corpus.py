@@ -13,7 +13,7 @@ import itertools
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -248,30 +248,39 @@ def _build(
         num_train = _find_valid(ids[: tokens["train"]], numbers[LINE_END], settings, label)
         tokens |= {"train": num_train, "valid": tokens["train"] - num_train}
     counted = np.zeros(len(numbers), np.int64)
-    for start in range(0, tokens["train"], _BLOCK):
-        counted += np.bincount(ids[start : min(start + _BLOCK, tokens["train"])], minlength=len(numbers))
+    for block in _blocks(ids[: tokens["train"]]):
+        counted += np.bincount(block, minlength=len(numbers))
     counts = Counter({word: count for word, count in zip(numbers, counted.tolist()) if count})
     vocabulary = _count_vocabulary(counts, _choose_words(counts, settings, label) if words is None else words)
     final = np.array([vocabulary.index(word) for word in numbers], "<i4")
-    for start in range(0, len(ids), _BLOCK):
-        ids[start : start + _BLOCK] = final[ids[start : start + _BLOCK]]
+    for block in _blocks(ids):
+        block[:] = final[block]
     ids.flush()
     return {"tokens": tokens, "words": vocabulary.words, "counts": vocabulary.counts}
+
+
+def _blocks(ids: Ids) -> Iterator[Ids]:
+    """Yield ids in blocks of bounded size."""
+    return (ids[start : start + _BLOCK] for start in range(0, len(ids), _BLOCK))
 
 
 def _find_valid(train: Ids, end: int, settings: TextSettings, label: str) -> int:
     """Return the place where the last share of the lines begins, or of the words of a text of one line."""
     share, names = settings.valid_share or 0.0, _name_tokens(settings.unit)
-    starts = range(0, len(train), _BLOCK)
-    ends = np.concatenate([start + np.flatnonzero(train[start : start + _BLOCK] == end) for start in starts])
-    if len(ends) > 1:
-        unit = "lines"
-        num_valid = min(max(round(share * len(ends)), 1), len(ends) - 1)
-        place = int(ends[-1 - num_valid]) + 1
+    unit, place = "lines", 0
+    lines = sum(np.count_nonzero(block == end) for block in _blocks(train))
+    if lines > 1:
+        left = lines - min(max(round(share * lines), 1), lines - 1)  # lines before the place
+        for block in _blocks(train):
+            ends = np.flatnonzero(block == end)
+            if left <= len(ends):
+                place += int(ends[left - 1]) + 1
+                break
+            left, place = left - len(ends), place + len(block)
     else:
         unit, place = names, len(train) - min(max(round(share * len(train)), 2), len(train) - 1)
     for where, part in (("before", train[:place]), ("in", train[place:])):
-        if all(np.all(part[start : start + _BLOCK] == end) for start in range(0, len(part), _BLOCK)):
+        if all(np.all(block == end) for block in _blocks(part)):
             place_name = f"{where} the last {100 * share:.4g} % of the {unit}"
             raise FlairNasError(f"{label}: there are no {names} {place_name}; choose another valid_share")
     return place
