@@ -22,7 +22,8 @@ from flair_nas.search.several_config import settings_class
 from flair_nas.settings.fields import flatten
 from flair_nas.settings.resolve import read_mapping, read_run_settings
 from flair_nas.storage.paths import user_path
-from flair_nas.supernet import InterCellSupernet, OneTask
+from flair_nas.supernet import OneTask
+from flair_nas.supernet.cell import cell_of
 from flair_nas.supernet.shared import directions, layer_weights
 
 log = logging.getLogger("flair_nas")
@@ -88,7 +89,7 @@ def matrices(supernet: OneTask) -> list[Tensor]:
     """
     parts: list[Tensor] = []
     for direction in directions(supernet):
-        cell = direction.cell if isinstance(direction, InterCellSupernet) else direction
+        cell = cell_of(direction)
         hidden: Tensor = cell.weight_hidden
         if hidden.dim() == 1:
             parts += [*cell.weight_input.t().chunk(2), hidden]  # [H, D] each, and [H]

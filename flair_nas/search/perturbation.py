@@ -17,6 +17,7 @@ from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.search.bilevel import ModelOptimizer, preserve
 from flair_nas.search.protocols import Objective, Reduce
 from flair_nas.supernet import CellSupernet, SharedSupernet
+from flair_nas.supernet.cell import cell_of
 from flair_nas.supernet.gates import OF_ENTRIES, relaxed_gates
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
 from flair_nas.supernet.shared import directions
@@ -73,7 +74,7 @@ def _nodes(
             if avoid_first and len(rows) > 1:
                 _switch_off(supernet.arch, supernet.relaxation, rows.pop(0))
             yield supernet.arch, supernet.relaxation, rows, count, _KEPT
-    for gate in relaxed_gates(supernet if isinstance(supernet, CellSupernet) else supernet.cell).values():
+    for gate in relaxed_gates(cell_of(supernet)).values():
         for row in range(gate.history):
             yield gate.arch_entry, OF_ENTRIES, [row], 1, _KEPT
         for rows in _group_rows(gate.arch):

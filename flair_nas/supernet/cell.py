@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import reduce
-from itertools import chain
 from typing import Any
 
 import torch
@@ -320,8 +319,10 @@ class InterCellSupernet(nn.Module):
 
     def mixing_tables(self) -> dict[str, Tensor]:
         """Return the mixing weights without noise of both gates; see `CellSupernet.mixing_tables`."""
-        tables = (gate.mixing_tables(name).items() for name, gate in relaxed_gates(self.cell).items())
-        return dict(chain.from_iterable(tables))
+        tables: dict[str, Tensor] = {}
+        for name, gate in relaxed_gates(self.cell).items():
+            tables |= gate.mixing_tables(name)
+        return tables
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """Compute how clear each choice of the gates is, from 0 to 1, as ``inter``."""
@@ -334,6 +335,11 @@ class InterCellSupernet(nn.Module):
 
 
 OneDirection = CellSupernet | InterCellSupernet
+
+
+def cell_of(supernet: OneDirection) -> CellBase:
+    """Return the cell with the gates: the supernet of the cell itself, or the fixed cell inside."""
+    return supernet.cell if isinstance(supernet, InterCellSupernet) else supernet
 
 
 def run_supernet(cell: CellBase, layer: OneDirection, input: Tensor, hx: State | None) -> tuple[Tensor, State]:
