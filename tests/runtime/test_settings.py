@@ -41,6 +41,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def copy_changed(whole: Path, folder: Path, change: Callable[[Any], object]) -> Path:
+    """Copy an export to a folder, and change its settings there."""
+    shutil.copytree(whole, folder)
+    settings = json.loads((folder / "tagger.json").read_text())
+    change(settings)
+    (folder / "tagger.json").write_text(json.dumps(settings))
+    return folder
+
+
 @pytest.mark.parametrize("name", ["tagger.onnx", "embeddings-0.onnx", "embeddings-2.json", "transitions.npy"])
 @pytest.mark.parametrize(
     ("damage", "message"),
@@ -84,11 +93,9 @@ def test_settings_that_are_none_are_named(text: str, whole: Path, tmp_path: Path
 
 
 def test_a_run_that_fails_names_the_model(whole: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "export"
-    shutil.copytree(whole, folder)
-    settings = json.loads((folder / "tagger.json").read_text())
-    settings["embeddings"][0]["characters"]["a"] = 99
-    (folder / "tagger.json").write_text(json.dumps(settings))
+    folder = copy_changed(
+        whole, tmp_path / "export", lambda settings: settings["embeddings"][0]["characters"].update(a=99)
+    )
     with pytest.raises(FlairNasError, match="embeddings-0.onnx: onnxruntime cannot run it"):
         Tagger(folder).predict("a")
 
@@ -110,11 +117,7 @@ def test_a_run_that_fails_names_the_model(whole: Path, tmp_path: Path) -> None:
     ids=["files", "embeddings", "list of files", "null", "kind", "characters", "spans", "label_type", "tags", "crf"],
 )
 def test_settings_that_do_not_fit_are_refused(change: Callable[[Any], object], whole: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "export"
-    shutil.copytree(whole, folder)
-    settings = json.loads((folder / "tagger.json").read_text())
-    change(settings)
-    (folder / "tagger.json").write_text(json.dumps(settings))
+    folder = copy_changed(whole, tmp_path / "export", change)
     with pytest.raises(FlairNasError, match="tagger.json: a setting is missing or of another type .*; export once"):
         Tagger(folder)
 
@@ -135,10 +138,6 @@ def test_settings_that_do_not_fit_are_refused(change: Callable[[Any], object], w
 def test_settings_that_contradict_are_refused(
     change: Callable[[Any], object], message: str, whole: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "export"
-    shutil.copytree(whole, folder)
-    settings = json.loads((folder / "tagger.json").read_text())
-    change(settings)
-    (folder / "tagger.json").write_text(json.dumps(settings))
+    folder = copy_changed(whole, tmp_path / "export", change)
     with pytest.raises(FlairNasError, match=f"tagger.json: .*{message}.*; export once more"):
         Tagger(folder)
