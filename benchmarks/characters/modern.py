@@ -32,6 +32,7 @@ from torch.nn import functional
 from benchmarks.characters.models import EMBEDDING, HIDDEN, SETTLING, folder_of, settle
 from benchmarks.characters.modern_layers import LAYERS, K, register
 from benchmarks.json_lines import RESULTS, append, as_table, lines_so_far
+from benchmarks.tables.spec import load_table
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.character_model.training import train_character_models
 from flair_nas.errors import NotFiniteError
@@ -43,10 +44,9 @@ from flair_nas.tagging.training import train_taggers
 FILE = RESULTS / "modern_layers.jsonl"
 BASES = ("mingru", "sru", "small-relu-tanh,recurrence=elementwise")
 REFERENCES = ("lstm", "small-relu-tanh", *BASES)
-SEEDS = (14, 15, 11)
-"""Of taggers: the first three of the table small_cells."""
-TAGGER = {"corpus": "wnut_17", "hidden_size": 256, "learning_rate": 0.2, "epochs": 20, "anneal_factor": 0.25}
-TAGGER |= {"patience": 2, "storage": "disk", "device": "cpu"}
+TABLE = load_table("small_cells")
+SEEDS = TABLE.seeds[:3]
+"""Seeds of taggers."""
 FILES = {4: 1, 20: 5}
 """Files of the training text, by millions of characters."""
 RATES = {4: SETTLING[::2], 20: SETTLING}
@@ -96,9 +96,10 @@ def train_characters(layer: str, millions: int, arguments: argparse.Namespace) -
 
 def train_tagger(layer: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Train a tagger and return its figures."""
-    places = {"data_root": arguments.data_root, "embeddings": arguments.embeddings, "seeds": [seed]}
+    settings = {**TABLE.columns[0].settings, "rnn": layer, "seeds": [seed], "storage": "disk", "device": "cpu"}
+    settings |= {"data_root": arguments.data_root, "embeddings": arguments.embeddings}
     folder = folder_of(arguments.work, f"wnut-{layer}", seed)
-    metrics = train_taggers(TaggerConfig(rnn=layer, **TAGGER, **places), folder, progress=False)
+    metrics = train_taggers(TaggerConfig(**settings), folder, progress=False)
     figures = metrics["seeds"][0]
     return {name: figures[name] for name in ("rnn_parameters", "dev_f1", "test_f1", "cpu_seconds_per_epoch")}
 

@@ -42,6 +42,7 @@ from benchmarks.json_lines import RESULTS, as_table, lines_so_far, put
 from benchmarks.taggers.other_tools import Predict, load_crf, load_spacy, train_crf, train_spacy
 from flair_nas import TaggerConfig, load_corpus, load_tagger
 from flair_nas.experiments.statistics import mean_and_spread
+from flair_nas.settings.resolve import load_preset
 from flair_nas.tagging import training
 from flair_nas.tagging.data.corpora import TaggingCorpus, digest_of, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
@@ -51,7 +52,8 @@ from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 from flair_nas.tagging.registration import name_in_order
 
 FILE = RESULTS / "transformers.jsonl"
-PRESET = {"hidden_size": 256, "learning_rate": 0.2, "anneal_factor": 0.25, "patience": 2, "epochs": 20}  # small-ner
+PRESET = load_preset("tagging", "small-ner", TaggerConfig)
+PRESET = {name: value for name, value in PRESET.items() if name not in ("corpus", "rnn", "embeddings")}
 FEW = PRESET | {"learning_rate": 0.1, "epochs": 40, "batch_size": 8}  # as few_sentences has them
 CORPORA: dict[str, dict[str, Any]] = {
     "wnut_17": {"title": "WNUT-2017", "recipe": PRESET, "batch_size": 16, "more": 1},
