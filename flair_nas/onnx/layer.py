@@ -180,3 +180,9 @@ def _write_operators(
         output = graph.add("Transpose", output, perm=[0, 2, 1, 3])  # [T, B, directions, H]
         data = graph.add("Reshape", output, graph.weight([0, 0, -1]))
     return data, {name: graph.add("Concat", *values, axis=0) for name, values in ends.items()}
+
+
+def write_linear(graph: Graph, linear: nn.Linear, data: str) -> str:
+    """Write a linear map of the last axis and return its output."""
+    product = graph.add("MatMul", data, graph.weight(to_array(linear.weight).T, "linear"))
+    return graph.add("Add", product, graph.weight(to_array(linear.bias), "bias"))

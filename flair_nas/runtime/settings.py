@@ -7,18 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.errors import FlairNasError, brief, shown
+from flair_nas.runtime.vectors import KINDS
 from flair_nas.storage.files import hash_file
-
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "given": (),
-    "table": ("keys", "vectors", "loose"),
-    "characters": ("model", "characters"),
-    "language model": (
-        *("model", "characters", "is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower"),
-        *("start_marker", "chars_per_chunk"),
-    ),
-}
-"""Settings of embeddings by their kind, beside ``name`` and ``width``."""
 
 FORMAT, VERSION = "flair-nas/onnx-tagger", 1
 SETTINGS, MODEL, TRANSITIONS = "tagger.json", "tagger.onnx", "transitions.npy"
@@ -64,7 +54,8 @@ def _check(path: Path, settings: dict[str, Any]) -> None:
         raise TypeError(others[0])
     needed = [MODEL, *[TRANSITIONS] * (settings["crf"] is not None)]
     for entry in settings["embeddings"]:
-        own = {key: entry[key] for key in ("name", "width", *_NEEDED[entry["kind"]])}
+        kind = () if entry["kind"] == "given" else KINDS[entry["kind"]].settings
+        own = {key: entry[key] for key in ("name", "width", *kind)}
         needed += [own[key] for key in ("model", "keys", "vectors") if key in own]
     files = settings["files"]
     if others := [name for name in (*needed, *files) if name not in files or Path(name).name != name]:

@@ -12,7 +12,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runtime.decoding import Floats, Span, decode_best, decode_viterbi, find_spans
 from flair_nas.runtime.model import Model
 from flair_nas.runtime.settings import MODEL, TRANSITIONS, read_settings
-from flair_nas.runtime.vectors import Lookup, load_embeddings
+from flair_nas.runtime.vectors import KINDS, Given, Lookup
 from flair_nas.runtime.words import LONG, Word, check_characters, split_words
 from flair_nas.storage.paths import user_path
 
@@ -47,7 +47,12 @@ class Tagger:
                 f"vectors: Tagger(folder, vectors={{{missing[0]!r}: function}})"
             )
         self._settings, self._arguments = settings, (folder.absolute(), vectors, threads)
-        self._embeddings = [load_embeddings(e, folder, vectors, threads) for e in settings["embeddings"]]
+        self._embeddings = [
+            Given(e["name"], e["width"], vectors[e["name"]])
+            if e["kind"] == "given"
+            else KINDS[e["kind"]].load(e, folder, threads)
+            for e in settings["embeddings"]
+        ]
         self._model = Model(folder / MODEL, threads)
         self._transitions = np.load(folder / TRANSITIONS) if settings["crf"] else None
 

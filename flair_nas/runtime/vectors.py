@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,14 +173,30 @@ class Given:
         return vectors
 
 
-def load_embeddings(
-    settings: Mapping[str, Any], folder: Path, vectors: Mapping[str, Lookup], threads: int
-) -> Table | WordCharacters | LanguageModel | Given:
-    """Return the embeddings of an entry in a tagger's settings."""
-    if settings["kind"] == "given":
-        return Given(settings["name"], settings["width"], vectors[settings["name"]])
-    if settings["kind"] == "table":
-        return Table(settings, folder)
-    model = Model(folder / settings["model"], threads)
-    ids = settings["characters"]
-    return WordCharacters(model, ids) if settings["kind"] == "characters" else LanguageModel(model, ids, settings)
+Embeddings = Table | WordCharacters | LanguageModel | Given
+
+
+class Kind(NamedTuple):
+    """A kind of embeddings in a tagger's settings."""
+
+    settings: tuple[str, ...]  # beside `name` and `width`
+    load: Callable[[Mapping[str, Any], Path, int], Embeddings]  # from its entry, the folder and a number of threads
+
+
+KINDS = {
+    "table": Kind(("keys", "vectors", "loose"), lambda entry, folder, _: Table(entry, folder)),
+    "characters": Kind(
+        ("model", "characters"),
+        lambda entry, folder, threads: WordCharacters(Model(folder / entry["model"], threads), entry["characters"]),
+    ),
+    "language model": Kind(
+        (
+            *("model", "characters", "is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower"),
+            *("start_marker", "chars_per_chunk"),
+        ),
+        lambda entry, folder, threads: LanguageModel(
+            Model(folder / entry["model"], threads), entry["characters"], entry
+        ),
+    ),
+}
+"""Kinds of embeddings that an export holds. Those of the kind ``given`` are functions of the user's."""

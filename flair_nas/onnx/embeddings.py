@@ -1,0 +1,140 @@
+"""Embeddings of an exported tagger: their files, and their entries in its settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flair.data import Dictionary
+from flair.embeddings import CharacterEmbeddings, FlairEmbeddings, OneHotEmbeddings, TokenEmbeddings, WordEmbeddings
+from numpy.typing import NDArray
+from torch import nn
+
+from flair_nas.errors import FlairNasError
+from flair_nas.onnx.graph import Graph, to_array
+from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_linear, write_zero_state
+from flair_nas.storage.files import whole_file, write_text
+
+
+class Place(NamedTuple):
+    """Files that embeddings may write: ``FOLDER/STEM.*``, with operators of an opset."""
+
+    folder: Path
+    stem: str
+    opset: int
+
+
+def export_embeddings(member: TokenEmbeddings, place: Place) -> dict[str, Any]:
+    """Write the files of one of a tagger's embeddings and return its settings, of the kind ``given`` if it has none."""
+    name = str(member.name).replace("\\", "/").rpartition("/")[2]
+    export = _EXPORTS.get(type(member))
+    entry = export(member, place) if export and getattr(member, "field", None) in (None, "text") else {"kind": "given"}
+    return {"name": name, "width": member.embedding_length, **entry}
+
+
+def _export_word_vectors(member: WordEmbeddings, place: Place) -> dict[str, Any]:
+    keys = sorted(member.vocab, key=member.vocab.__getitem__)
+    vectors = _normalise(member.embedding, member.layer_norm)
+    return {"kind": "table", **_write_table(place, keys, vectors), "loose": True}
+
+
+def _export_one_hot(member: OneHotEmbeddings, place: Place) -> dict[str, Any]:
+    vectors = _normalise(member.embedding_layer, member.layer_norm)
+    unknown = member.vocab_dictionary.get_idx_for_item("<unk>")
+    vectors = np.concatenate([vectors, vectors[unknown : unknown + 1]])
+    return {"kind": "table", **_write_table(place, member.vocab_dictionary.get_items(), vectors), "loose": False}
+
+
+def _export_characters(member: CharacterEmbeddings, place: Place) -> dict[str, Any]:
+    _write_word_characters(member).save(_model(place), place.opset, layer_metadata(member.char_rnn))
+    return {"kind": "characters", "model": _model(place).name, "characters": _number_characters(member.char_dictionary)}
+
+
+def _export_language_model(member: FlairEmbeddings, place: Place) -> dict[str, Any]:
+    _write_language_model(member.lm).save(_model(place), place.opset, layer_metadata(exportable(member.lm.rnn)))
+    options = ("is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower", "chars_per_chunk")
+    settings: dict[str, Any] = {option: getattr(member, option, False) for option in options}
+    settings["start_marker"] = vars(member.lm).get("document_delimiter", "\n")
+    characters = _number_characters(member.lm.dictionary)
+    return {"kind": "language model", "model": _model(place).name, "characters": characters, **settings}
+
+
+_EXPORTS: dict[type, Callable[[Any, Place], dict[str, Any]]] = {
+    WordEmbeddings: _export_word_vectors,
+    OneHotEmbeddings: _export_one_hot,
+    CharacterEmbeddings: _export_characters,
+    FlairEmbeddings: _export_language_model,
+}
+"""Functions that write embeddings, by their class. Others have to be given."""
+
+
+def _model(place: Place) -> Path:
+    return place.folder / f"{place.stem}.onnx"
+
+
+def _normalise(embedding: nn.Embedding, norm: nn.Module | None) -> NDArray[Any]:
+    """Return all vectors of a table as they enter the tagger, [rows, width]."""
+    weight = embedding.weight.detach()
+    return to_array(weight if norm is None else norm(weight)).astype(np.float32)
+
+
+def _write_table(place: Place, keys: list[str], vectors: NDArray[Any]) -> dict[str, str]:
+    if len(vectors) != len(keys) + 1:
+        raise FlairNasError(f"a table of {len(vectors):,} vectors for {len(keys):,} words cannot be exported")
+    names = {"keys": f"{place.stem}.json", "vectors": f"{place.stem}.npy"}
+    write_text(place.folder / names["keys"], json.dumps(keys))
+    write_array(place.folder / names["vectors"], vectors)
+    return names
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array as a file of NumPy, whole or not at all."""
+    with whole_file(path) as file, file.open("wb") as stream:
+        np.save(stream, array)
+
+
+def _number_characters(dictionary: Dictionary) -> dict[str, int]:
+    return {item.decode("utf-8"): number for item, number in dictionary.item2idx.items()}
+
+
+def _write_word_characters(member: CharacterEmbeddings) -> Graph:
+    """Return the graph from the characters of words, [words, longest], to their vectors, [words, 2H].
+
+    Flair takes the outputs of the last character. The backward direction has read that character alone by then.
+    """
+    graph = Graph(np.float32)
+    ids, lengths = graph.add_ids("ids", "words", "longest"), graph.add_ids("lengths", "words")
+    data = graph.add("Gather", graph.weight(to_array(member.char_embedding.weight), "characters"), ids)
+    place = graph.add("Unsqueeze", graph.add("Sub", lengths, graph.weight([1])), graph.weight([1]))
+    last = graph.add("Unsqueeze", graph.add("GatherND", data, place, batch_dims=1), graph.weight([1]))  # [words, 1, D]
+    one = graph.add("Div", lengths, lengths)
+    rnn = member.char_rnn
+    ends = []
+    for side, x, count in (("", data, lengths), ("_reverse", last, one)):
+        layer = nn.LSTM(rnn.input_size, rnn.hidden_size)
+        layer.load_state_dict({name: rnn.state_dict()[name + side] for name in layer.state_dict()})
+        _, finals = write_layer(graph, layer, x, count, write_zero_state(graph, layer, x))
+        ends.append(graph.take(finals["hidden"], 0))  # [words, H]
+    graph.add_output(graph.add("Concat", *ends, axis=1), "vectors", "words", member.embedding_length)
+    return graph
+
+
+def _write_language_model(lm: Any) -> Graph:
+    """Return the graph from characters, [B, T], and a state to the model's states, [B, T, H], and its last state."""
+    graph, layer = Graph(np.float32), exportable(lm.rnn)
+    shapes = state_shapes(layer)
+    ids = graph.add_ids("ids", "batch", "time")
+    states = {name: graph.add_input(name, *shape) for name, shape in shapes.items()}
+    data = graph.add("Gather", graph.weight(to_array(lm.encoder.weight), "characters"), ids)
+    lengths = graph.add("Expand", graph.shape(ids, 1), graph.shape(ids, 0))
+    output, finals = write_layer(graph, layer, data, lengths, states)
+    size = layer.hidden_size
+    if lm.proj is not None:
+        output, size = write_linear(graph, lm.proj, output), lm.proj.out_features
+    graph.add_output(output, "states", "batch", "time", size)
+    for name, shape in shapes.items():
+        graph.add_output(finals[name], f"{name}_out", *shape)
+    return graph
