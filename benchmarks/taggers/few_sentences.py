@@ -1,111 +1,113 @@
 """F1 of a tagger of column files by how many sentences it has, and by what it knows of words before.
 
-    python -m benchmarks.taggers.few_sentences --data-root DATASETS --embeddings NAME ... [--sentences 100 300 1000] \
-        [--rnn i-darts-ptb lstm] [--seeds 1 2 3] [--out FILE]
+    OMP_NUM_THREADS=1 python -m benchmarks.taggers.few_sentences train --data-root DATASETS --local NAME ... \\
+        [--sentences 300 1000 3394] [--seeds 1 2 3 4 5]
+    python -m benchmarks.taggers.few_sentences table
 
 The first so many training sentences of WNUT-2017, a third as many of dev, and all of test. Words are known by the
-embeddings that are given, or by what the sentences themselves teach. Either has settings of its own, and the first is
-also trained with those of the second. --out takes a JSON line for each; what it has is not trained again.
+sentences themselves, by the English vectors of flair-nas, or by local embeddings. Up to 1,000 sentences, settings are
+those of `--preset few-sentences`; with more, those of `small-ner`. Each run adds a line to the results. A run with a
+line is not trained again.
 """
 
 import argparse
+import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.json_lines import lines_in, lines_so_far, put
+import torch
+from flair.data import Corpus
+
+from benchmarks.json_lines import RESULTS, as_table, lines_in, lines_so_far, put
+from flair_nas import TaggerConfig, load_corpus, train_taggers
 from flair_nas.experiments.statistics import mean_and_spread
+from flair_nas.settings.resolve import load_preset
+from flair_nas.tagging.data.corpora import digest_of, sentences_of
 
-RESULTS = Path(__file__).parents[1] / "results" / "few_sentences.jsonl"
-OF_SENTENCES = ["one-hot", "char"]
-HASTY: dict[str, Any] = {"hidden_size": 64, "batch_size": 8, "learning_rate": 0.3, "epochs": 16}
-SETTINGS = {"pretrained": HASTY | {"learning_rate": 0.1, "epochs": 40}, "hasty": HASTY, "own": HASTY}
-GROUPS = {
-    "pretrained": "pretrained, small",
-    "hasty": "the same, with the rate and epochs of `one-hot char`",
-    "own": "`one-hot char`, made from these sentences",
+FILE = RESULTS / "few_sentences.jsonl"
+WORDS = {
+    "one-hot char": "`one-hot char`, made from these sentences",
+    "english": "`english`",
+    "english char": "`english char`",
+    "local": "local word vectors and character models",
 }
+"""What embeddings are called in the table, by their specs; `local` are given."""
+LAYERS = ("lstm", "small-relu-tanh")
+COUNTS = (300, 1000, 3394)
 
 
-def train(
-    count: int, words: str, rnn: str, embeddings: list[str], seeds: list[int], data_root: str | None
-) -> dict[str, Any]:
-    """Test F1 of each seed, and after which epoch it was best on dev."""
-    from flair.data import Corpus
+def settings(count: int) -> dict[str, Any]:
+    """Return the settings of a tagger of so many sentences."""
+    preset = load_preset("tagging", "few-sentences" if count <= 1000 else "small-ner", TaggerConfig)
+    return {name: value for name, value in preset.items() if name not in ("corpus", "rnn", "embeddings")}
 
-    from flair_nas.tagging.config import TaggerConfig
-    from flair_nas.tagging.data.corpora import digest_of, load_corpus, sentences_of
-    from flair_nas.tagging.training import train_taggers
 
+def train(count: int, rnn: str, embeddings: list[str], seed: int, data_root: str | None) -> dict[str, Any]:
+    """Return test F1 of a tagger, the epoch best on dev, and CPU seconds an epoch."""
     whole = load_corpus("wnut_17", data_root=data_root)
-    parts = {part: sentences_of(getattr(whole.corpus, part)) for part in ("train", "dev", "test")}
-    few = Corpus(parts["train"][:count], parts["dev"][: count // 3], parts["test"], name="wnut_17")  # type: ignore[arg-type]
+    train, dev, test = (sentences_of(getattr(whole.corpus, part)) for part in ("train", "dev", "test"))
+    few = Corpus(train[:count], dev[: count // 3], test, name="wnut_17")  # type: ignore[arg-type]
     corpus = whole._replace(corpus=few, sha256=digest_of(few, whole.label_type))
-    given = {"rnn": rnn, "embeddings": embeddings, "seeds": seeds, **SETTINGS[words]}
-    config = TaggerConfig(corpus="wnut_17", device="cpu", **given)
+    config = TaggerConfig("wnut_17", device="cpu", rnn=rnn, embeddings=embeddings, seeds=[seed], **settings(count))
     with tempfile.TemporaryDirectory() as folder:
         metrics = train_taggers(config, Path(folder) / "run", corpus=corpus, progress=False)
-    return {"learning_rate": config.learning_rate,
-            "test": [round(seed["test_f1"], 2) for seed in metrics["seeds"]],
-            "best_epoch": [seed["best_epoch"] for seed in metrics["seeds"]]}  # fmt: skip
+        history = lines_in(Path(folder) / "run" / f"seed-{seed}" / "history.jsonl")
+    (own,) = metrics["seeds"]
+    seconds = statistics.median(line["cpu_seconds"] for line in history)
+    return {name: own[name] for name in ("dev_f1", "test_f1", "best_epoch")} | {"cpu_seconds": seconds}
 
 
 def table() -> str:
-    """Test F1, a row for each number of sentences and kind of embeddings."""
-    lines = lines_in(RESULTS)
-    layers = list(dict.fromkeys(line["rnn"] for line in lines))
-    rows = [f"| sentences | embeddings | {' | '.join(layers)} |", f"| --- | --- |{' --- |' * len(layers)}"]
-    for group, words in GROUPS.items():
-        for count in sorted({line["sentences"] for line in lines if line["words"] == group}):
-            cells = [
-                next((mean_and_spread(line["test"]) for line in lines
-                      if (line["words"], line["sentences"], line["rnn"]) == (group, count, rnn)), "-")
-                for rnn in layers
-            ]  # fmt: skip
-            rows.append(f"| {count:,} | {words} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+    """Test F1 and CPU seconds an epoch, a row for each number of sentences and kind of embeddings."""
+    lines = lines_so_far(FILE)
+    rows = [["sentences", "embeddings", *(f"`{rnn}`" for rnn in LAYERS), "seconds an epoch"]]
+    for count in COUNTS:
+        for words, title in WORDS.items():
+            own = [line for line in lines if (line["sentences"], line["words"]) == (count, words)]
+            cells = [[line for line in own if line["rnn"] == rnn] for rnn in LAYERS]
+            scores = [mean_and_spread([line["test_f1"] for line in cell]) + f" ({len(cell)})" for cell in cells]
+            seconds = [f"{statistics.median(line['cpu_seconds'] for line in cell):.1f}" for cell in cells]
+            rows.append([f"{count:,}", title, *scores, ", ".join(seconds)])
+    return as_table(rows)
 
 
 def sentence() -> str:
-    """The figures of the most sentences of which both kinds of embeddings have some, in words."""
-    lines = lines_in(RESULTS)
-    of = {group: {line["sentences"] for line in lines if line["words"] == group} for group in GROUPS}
-    count = max(of["pretrained"] & of["own"])
-    figures = {
-        group: " and ".join(
-            f"{mean_and_spread(line['test'])} (`{line['rnn']}`)"
-            for line in lines
-            if (line["words"], line["sentences"]) == (group, count)
-        )
-        for group in ("pretrained", "own")
-    }
+    """Test F1 with 1,000 sentences, in words."""
+    lines = [line for line in lines_in(FILE) if line["sentences"] == 1000 and line["rnn"] == "small-relu-tanh"]
+    of = {words: mean_and_spread([line["test_f1"] for line in lines if line["words"] == words]) for words in WORDS}
     return (
-        f"With the first {count:,} sentences of WNUT-2017, `one-hot char` has a test F1 of {figures['own']}. Small "
-        f"pretrained embeddings have {figures['pretrained']} "
+        f"With the first 1,000 sentences of WNUT-2017 and `small-relu-tanh`, `one-hot char` has a test F1 of "
+        f"{of['one-hot char']}, `english char` {of['english char']}. Local word vectors and character models, which "
+        f"read raw text of the corpus, have {of['local']} "
         "([more, with the settings](../benchmarks/figures/taggers.md#few-sentences))."
     )
 
 
 def main() -> None:
-    """Trains each."""
+    """Trains each tagger, or prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("train", "table"))
     parser.add_argument("--data-root")
-    parser.add_argument("--embeddings", nargs="+", default=["glove"], help="that know words before")
-    parser.add_argument("--sentences", type=int, nargs="+", default=[100, 300, 1000])
-    parser.add_argument("--rnn", nargs="+", default=["i-darts-ptb", "lstm"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
+    parser.add_argument("--local", nargs="+", default=["glove"], help="embeddings that know words before")
+    parser.add_argument("--sentences", type=int, nargs="+", default=COUNTS)
+    parser.add_argument("--words", nargs="+", default=[*WORDS], choices=WORDS)
+    parser.add_argument("--rnn", nargs="+", default=LAYERS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     arguments = parser.parse_args()
-    before = lines_so_far(arguments.out)
-    for count in arguments.sentences:
-        for words in GROUPS:
-            embeddings = OF_SENTENCES if words == "own" else arguments.embeddings
-            for rnn in arguments.rnn:
-                what = {"sentences": count, "words": words, "rnn": rnn, "seeds": arguments.seeds}
-                if not any(what.items() <= line.items() for line in before):
-                    put(
-                        what | train(count, words, rnn, embeddings, arguments.seeds, arguments.data_root), arguments.out
-                    )
+    if arguments.command == "table":
+        print(table())
+        return
+    torch.set_num_threads(1)
+    before = lines_so_far(FILE)
+    for seed in arguments.seeds:
+        for count in arguments.sentences:
+            for words in arguments.words:
+                embeddings = arguments.local if words == "local" else words.split()
+                for rnn in arguments.rnn:
+                    what = {"sentences": count, "words": words, "rnn": rnn, "seed": seed}
+                    if not any(what.items() <= line.items() for line in before):
+                        put(what | train(count, rnn, embeddings, seed, arguments.data_root), FILE)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,12 @@
 They need `pip install spacy python-crfsuite`.
 """
 
+import gzip
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from flair.data import Sentence
 
@@ -21,16 +24,23 @@ def words_of(sentences: Sequence[Sentence]) -> list[list[str]]:
     return [[token.text for token in sentence] for sentence in sentences]
 
 
+def read_vectors(data: Path) -> tuple[list[str], list[int], Any]:
+    """Return the words of the English vectors, the row of each word, and the rows."""
+    import numpy
+
+    with numpy.load(data / "flair" / "embeddings" / "en-md-300d.npz") as packed:
+        words, rows = bytes(packed["words"]).decode().splitlines(), packed["rows"].tolist()
+        return words, rows, packed["vectors"].astype("float32")
+
+
 def write_vectors(data: Path, folder: Path) -> Path:
     """Write the English vectors as an empty pipeline, unless they are there."""
-    import numpy
     import spacy
 
     if not folder.exists():
         nlp = spacy.blank("en")
-        with numpy.load(data / "flair" / "embeddings" / "en-md-300d.npz") as packed:
-            words, rows = bytes(packed["words"]).decode().splitlines(), packed["rows"].tolist()
-            nlp.vocab.vectors = spacy.vectors.Vectors(data=packed["vectors"].astype("float32"))
+        words, rows, vectors = read_vectors(data)
+        nlp.vocab.vectors = spacy.vectors.Vectors(data=vectors)
         for word, row in zip(words, rows, strict=True):
             nlp.vocab.vectors.add(spacy.strings.hash_string(word), row=row)
         nlp.to_disk(folder)
@@ -72,32 +82,55 @@ def load_spacy(folder: Path) -> Predict:
     return predict
 
 
-def features(words: list[str]) -> list[list[str]]:
-    """Return the usual features of each word: its form, affixes and shape, and the forms of four neighbours."""
+Clusters = dict[str, list[int]]
+"""Numbers of a word's clusters, one for each of `SIZES`."""
+SIZES = (64, 256, 1024)
+
+
+def cluster_words(data: Path) -> Clusters:
+    """Return the clusters of the English vectors' words, by k-means over directions."""
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.preprocessing import normalize
+
+    words, rows, vectors = read_vectors(data)
+    columns = [
+        MiniBatchKMeans(size, random_state=1, n_init=3, batch_size=4096).fit_predict(normalize(vectors)).tolist()
+        for size in SIZES
+    ]
+    return {word: [column[row] for column in columns] for word, row in zip(words, rows)}
+
+
+def features(words: list[str], clusters: Clusters) -> list[list[str]]:
+    """Return the usual features of each word: form, affixes, shape, clusters, and some of those of four neighbours."""
     own = []
     for word in words:
         shape = "".join("A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else c for c in word)
         short = "".join(c for place, c in enumerate(shape) if not place or shape[place - 1] != c)
+        numbers = clusters.get(word) or clusters.get(word.lower()) or []
+        groups = [f"of{size}={number}" for size, number in zip(SIZES, numbers)]
         affixes = [f"{size}:{part}" for size in (1, 2, 3, 4) for part in (word[:size] + "-", "-" + word[-size:])]
-        own.append([f"lower={word.lower()}", f"shape={shape}", f"short={short}", f"word={word}", *affixes])
-    rows = [["bias", *row] for row in own]
+        own.append(([f"lower={word.lower()}", f"shape={shape}", f"short={short}", *groups], [f"word={word}", *affixes]))
+    rows = [["bias", *shared, *alone] for shared, alone in own]
     for step in (-2, -1, 1, 2):
         for place, row in enumerate(rows):
             inside = 0 <= place + step < len(own)
-            row += [f"{step}:{feature}" for feature in own[place + step][:3]] if inside else [f"{step}:none"]
+            row += [f"{step}:{feature}" for feature in own[place + step][0]] if inside else [f"{step}:none"]
     return rows
 
 
-def train_crf(corpus: TaggingCorpus, seed: int, folder: Path, data: Path) -> None:
+def train_crf(corpus: TaggingCorpus, seed: int, folder: Path, data: Path, clustered: bool) -> None:
     """Train a CRF. It draws nothing, so all seeds give the same."""
     import pycrfsuite
 
+    clusters = cluster_words(data) if clustered else {}
     trainer = pycrfsuite.Trainer(verbose=False)
     trainer.set_params({"c1": 0.1, "c2": 0.1, "max_iterations": 100, "feature.possible_transitions": True})
     sentences = sentences_of(corpus.corpus.train)
     for sentence, words in zip(sentences, words_of(sentences)):
-        trainer.append(features(words), tags_of(sentence, corpus.label_type))
+        trainer.append(features(words, clusters), tags_of(sentence, corpus.label_type))
     trainer.train(str(folder / "model.crf"))
+    with gzip.open(folder / "clusters.json.gz", "wt", encoding="utf-8") as stream:
+        json.dump(clusters, stream, ensure_ascii=False)
 
 
 def load_crf(folder: Path) -> Predict:
@@ -106,4 +139,6 @@ def load_crf(folder: Path) -> Predict:
 
     tagger = pycrfsuite.Tagger()
     tagger.open(str(folder / "model.crf"))
-    return lambda sentences: [tagger.tag(features(words)) for words in words_of(sentences)]
+    with gzip.open(folder / "clusters.json.gz", "rt", encoding="utf-8") as stream:
+        clusters = json.load(stream)
+    return lambda sentences: [tagger.tag(features(words, clusters)) for words in words_of(sentences)]

@@ -164,7 +164,8 @@ def load_flair(folder: Path) -> Predict:
 LAYER, WITHOUT, TUNED = (train_layer, load_flair), (train_without, load_flair), (fine_tune, load_flair)
 SPACY, CRF = (train_spacy, load_spacy), (train_crf, load_crf)
 TAGGERS: dict[str, tuple[tuple[Callable[..., int | None], Callable[[Path], Predict]], dict[str, Any]]] = {
-    "crf": (CRF, {}),
+    "crf": (CRF, {"clustered": False}),
+    "crf, clusters": (CRF, {"clustered": True}),
     "frozen, small-relu-tanh": (LAYER, {"words": "all", "rnn": "small-relu-tanh"}),
     "frozen, lstm": (LAYER, {"words": "all", "rnn": "lstm"}),
     "small, small-relu-tanh": (LAYER, {"words": "small", "rnn": "small-relu-tanh"}),
@@ -267,7 +268,7 @@ def main() -> None:
     for seed in arguments.seeds:
         for corpus in arguments.corpora:
             for name in arguments.taggers:
-                if arguments.command == "train" and (corpus, name, 1 if name == "crf" else seed) not in done:
+                if arguments.command == "train" and (corpus, name, 1 if name.startswith("crf") else seed) not in done:
                     train(name, corpus, seed, arguments.data, arguments.out)
                     done.add((corpus, name, seed))
                 elif arguments.command == "speed" and seed == 1 and (corpus, name, seed) in done:
