@@ -25,7 +25,7 @@ from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
+from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members, frozen_prefixes
 from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger, forget_changing_embeddings
 
 log = logging.getLogger("flair_nas")
@@ -47,6 +47,7 @@ class EpochPlugin(TrainerPlugin):
             **{f"file of {name}": description for name, description in weights.items()},
             "layer": identify_layer(tagger.rnn),
         }
+        self.frozen = frozen_prefixes(tagger, tagger.embeddings)
         self.tagging_corpus = corpus
         self.dev = sentences_of(corpus.corpus.dev)
         self.epoch = 0  # the last whole epoch
@@ -59,7 +60,9 @@ class EpochPlugin(TrainerPlugin):
     def restore(self, state: dict[str, Any]) -> int:
         """Restore all but the optimizer, which the trainer makes later, and return the number of epochs done."""
         self.run.check_same(state["fixed"], self.fixed)
-        self.tagger.load_state_dict(state["model"])
+        present = self.tagger.state_dict()  # checkpoints lack frozen weights, and former ones have them
+        frozen = {name: weight for name, weight in present.items() if name.startswith(self.frozen)}
+        self.tagger.load_state_dict(frozen | state["model"])
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
         self.best = state["best"][0], state["best"][1]
         self.exhausted, self.resumed = state["exhausted"], state
@@ -74,7 +77,7 @@ class EpochPlugin(TrainerPlugin):
                 "best_epoch": self.best_epoch,
                 "best": list(self.best),
                 "exhausted": self.exhausted,
-                "model": self.tagger.state_dict(),
+                "model": {name: w for name, w in self.tagger.state_dict().items() if not name.startswith(self.frozen)},
                 "optimizer": self.trainer.optimizer.state_dict(),
                 "scheduler": self.scheduler.state_dict(),
                 "random": random_state(),

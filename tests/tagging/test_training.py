@@ -37,6 +37,7 @@ from small_tagging import (
     write_character_model,
     write_corpus,
 )
+from small_transformer import write_transformer
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
@@ -299,11 +300,12 @@ def test_scores_can_wait(corpus: str, tmp_path: Path, two_seeds: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["searched cell", "pooled embeddings", "characters"])
+@pytest.mark.parametrize("kind", ["searched cell", "pooled embeddings", "transformer", "characters"])
 def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path, kind: str) -> None:
     changes: dict[str, Any] = {
         "searched cell": {"rnn": "tanh0-relu1,recurrent_dropout=0.25,input_dropout=0.1"},
         "pooled embeddings": {"embeddings": [f"pooled-flair:{tmp_path / 'lm.pt'}"]},
+        "transformer": {"embeddings": [f"transformer:{tmp_path / 'bert'}", "one-hot"], "storage": "none"},
         "characters": {
             "embeddings": ["char"],
             "crf": False,
@@ -312,6 +314,7 @@ def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path,
         },
     }[kind]
     write_character_model(tmp_path / "lm.pt")
+    write_transformer(tmp_path / "bert")
     config = settings(corpus, **changes)
     train_taggers(config, tmp_path / "whole", progress=False)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunStopped):
@@ -319,6 +322,33 @@ def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path,
         train_taggers(config, tmp_path / "stopped", progress=False)
     train_taggers(config, tmp_path / "stopped", progress=False)
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+@pytest.mark.slow
+def test_checkpoints_leave_out_what_is_frozen(corpus: str, tmp_path: Path) -> None:
+    """The spec gives it back; former checkpoints hold it, too. A model file is whole."""
+    write_transformer(tmp_path / "bert")
+    write_character_model(tmp_path / "lm.pt")
+    specs = [f"transformer:{tmp_path / 'bert'}", f"pooled-flair:{tmp_path / 'lm.pt'}", "one-hot"]
+    config = settings(corpus, embeddings=specs)
+    metrics = train_taggers(dataclasses.replace(config, epochs=1), tmp_path / "run", progress=False)
+    folder = tmp_path / "run" / "seed-1"
+    tagger = load_tagger(folder / "model.pt")
+    saved = torch.load(folder / "checkpoint.pt", weights_only=True)
+    whole = tagger.state_dict()
+    assert set(whole) - set(saved["model"]) == {name for name in whole if ".model." in name or ".lm." in name}
+    trained = sum(weight.numel() for name, weight in tagger.named_parameters() if name in saved["model"])
+    assert metrics["parameters"] == trained
+    former = shutil.copytree(tmp_path / "run", tmp_path / "former")
+    torch.save(saved | {"model": whole}, former / "seed-1" / "checkpoint.pt")
+    for out in ("run", "former"):
+        train_taggers(config, tmp_path / out, progress=False)
+    assert_same_run(tmp_path / "run", former)
+    write_transformer(tmp_path / "other", seed=1)
+    shutil.rmtree(tmp_path / "bert")
+    (tmp_path / "other").rename(tmp_path / "bert")
+    with pytest.raises(FlairNasError, match="file of 0-transformer-bert-.* is another one than when this run began"):
+        train_taggers(dataclasses.replace(config, epochs=4), tmp_path / "run", progress=False)
 
 
 @pytest.mark.slow

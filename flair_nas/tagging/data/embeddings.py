@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import requests
@@ -21,12 +23,14 @@ from flair.embeddings import (
     TransformerWordEmbeddings,
     WordEmbeddings,
 )
+from torch import nn
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import sentences_of
+from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
 from flair_nas.tagging.data.word_vectors import read_fasttext, read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import name_in_order
@@ -56,7 +60,8 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
             ``glove`` or another name of Flair's word vectors (``twitter``, ``crawl``, ``en``, ``de``, ``de-crawl``),
             ``word:PATH``: word vectors of gensim, word2vec, fastText (``.vec``) or GloVe, also in gzip,
             ``fasttext:PATH``: a fastText model (.bin or gensim's), which has vectors of unknown words, too,
-            ``transformer:NAME_OR_PATH``: a model of the Hugging Face Hub or in a folder, with fixed weights,
+            ``transformer:NAME_OR_PATH``: a model of the Hugging Face Hub or in a folder, with fixed weights; vectors
+            are the mean of all its layers, with ``,layers=last`` behind the name those of the last one,
             ``flair:NAME_OR_PATH``: a character language model of Flair's, or ``model.safetensors`` of `charlm train`,
             ``pooled-flair:NAME_OR_PATH``: such a model, pooled over all occurrences of a word,
             ``char``: a small LSTM over characters, trained with the tagger, with the alphabet of `corpus.train`,
@@ -74,7 +79,10 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
     members = [_build(spec, corpus) for spec in specs]
     _warn_of_one_direction(members)
     name_in_order(members)
-    return StackedEmbeddings(members, overwrite_names=False)
+    stack = StackedEmbeddings(members, overwrite_names=False)
+    for member in frozen_members(stack):
+        member.requires_grad_(False)
+    return stack
 
 
 def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
@@ -99,9 +107,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         wanted = "a fastText model: .bin, or gensim's own (other vectors, such as .vec or word2vec's .bin: word:PATH)"
         return _from_file(read_fasttext, spec, argument, wanted)
     if kind == "transformer" and argument:
-        path = user_path(argument)
-        name = str(path) if path.is_dir() else argument
-        return _by_name(functools.partial(TransformerWordEmbeddings, fine_tune=False), spec, name, f"{kind}:PATH")
+        return _read_transformer(spec, argument)
     if kind in LANGUAGE_MODELS and argument:
         path = user_path(argument)
         if path.exists() or len(path.parts) > 1 or path.suffix.lower() in (".pt", SUFFIX):
@@ -113,6 +119,55 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         raise FlairNasError(f"embeddings are separated by blanks, not by commas: {' '.join(spec.split(','))}")
     hint = did_you_mean(kind, {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}, count=2)
     raise FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
+
+
+def _read_transformer(spec: str, argument: str) -> TokenEmbeddings:
+    """Return a transformer with fixed weights, named after its folder and weights, or by its Hub name."""
+    match = None if user_path(argument).is_dir() else re.fullmatch(r"(.+),(\w+=.*)", argument)
+    source, option = match.groups() if match else (argument, "")
+    if option not in ("", "layers=last"):
+        raise FlairNasError(f"embeddings {brief(spec)}: unknown option {brief(option)}; layers=last is the only one")
+    # a separator of contexts, which are not read here, would add a row of random weights
+    options: Any = {"layers": "-1" if option else "all", "fine_tune": False, "use_context_separator": False}
+    make: Any = functools.partial(TransformerWordEmbeddings, **options)
+    path = user_path(source)
+    if is_folder := path.is_dir():
+        try:
+            member = make(str(path))
+        except Exception as error:  # a damaged file can raise nearly anything
+            fault = f"{path} {_describe_transformer(path)} ({shown(error)})"
+            raise FlairNasError(f"embeddings {brief(spec)}: {fault}") from error
+    elif path.is_absolute() or source.startswith(".") or len(path.parts) > 2 or path.exists():
+        what = "is no folder" if path.exists() else "does not exist"
+        raise FlairNasError(f"embeddings {brief(spec)}: {path} {what}; give the folder of a transformer, or a Hub name")
+    else:
+        member = _by_name(make, spec, source, file_form="transformer:PATH")
+    name = source
+    if is_folder:
+        member.base_model_name = member.model.config._name_or_path = path.resolve().name  # taggers show no more of it
+        weights = repr(describe_state(member.model.state_dict())).encode()
+        name = f"{member.base_model_name}-{hashlib.sha256(weights).hexdigest()[:6]}"  # others may be called alike
+    member.name = f"transformer-{name}" + (f",{option}" if option else "")
+    # taggers set all members to training, where a transformer has dropout
+    member.model.register_forward_pre_hook(_evaluate)
+    return cast(TokenEmbeddings, member)
+
+
+def _evaluate(model: nn.Module, _: object) -> None:
+    model.eval()
+
+
+def _describe_transformer(folder: Path) -> str:
+    """Say what is wrong with a folder that could not be read as a transformer, and what to do."""
+    parts = {
+        "config.json": ("config.json",),
+        "weights, such as model.safetensors": ("*.safetensors", "pytorch_model*.bin"),
+        "tokenizer, such as tokenizer.json": ("tokenizer.json", "vocab*", "*.model"),
+    }
+    for part, patterns in parts.items():
+        if not any(file for pattern in patterns for file in folder.glob(pattern)):
+            return f"has no {part}; copy it from where the model comes from, or save model and tokenizer once more"
+    return "has a file that is damaged, or of no transformer for PyTorch; copy or make it again"
 
 
 def _warn_of_one_direction(members: Sequence[TokenEmbeddings]) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,12 @@ def frozen_members(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
     """
     pooled = [m.context_embeddings if isinstance(m, PooledFlairEmbeddings) else m for m in members_of(embeddings)]
     return [member for member in pooled if member.static_embeddings]
+
+
+def frozen_prefixes(model: nn.Module, embeddings: TokenEmbeddings) -> tuple[str, ...]:
+    """Return the beginnings of names in a model's state that are those of a stack's frozen embeddings."""
+    frozen = {id(member) for member in frozen_members(embeddings)}
+    return tuple(f"{name}." for name, module in model.named_modules() if id(module) in frozen)
 
 
 def changing_names(embeddings: TokenEmbeddings) -> list[str]:
@@ -195,6 +203,8 @@ def describe_state(value: object) -> object:
     if isinstance(value, Tensor):
         numbers = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
         return [value.dtype, value.shape, hashlib.sha256(numbers).hexdigest()]
+    if isinstance(value, BytesIO):  # the tokenizer of a transformer: files, which have the time of now
+        return [(file.filename, file.CRC) for file in zipfile.ZipFile(value).infolist()]
     if isinstance(value, Mapping):
         return [describe_state(item) for item in value.items()]
     if isinstance(value, (list, tuple)):

@@ -13,13 +13,13 @@ import pytest
 import requests
 import torch
 from flair.data import Corpus, Sentence
-from flair.embeddings import StackedEmbeddings
+from flair.embeddings import StackedEmbeddings, TransformerWordEmbeddings
 from flair.embeddings.base import load_embeddings
 from flair.models import SequenceTagger
 from gensim.models import FastText
 from gensim.models.fasttext import save_facebook_model
 from small_tagging import write_character_model, write_word_vectors
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from small_transformer import write_transformer
 
 from flair_nas.errors import FlairNasError
 from flair_nas.tagging.data.corpora import load_corpus
@@ -48,17 +48,6 @@ def files(tmp_path_factory, corpus) -> dict[str, str]:
     pieces.wv.save(str(folder / "pieces.gensim"))
     save_facebook_model(pieces, str(folder / "pieces.bin"))
     return {path.name: str(path) for path in folder.iterdir()}
-
-
-def write_transformer(folder: Path) -> None:
-    """A real transformer of one small layer, whose words are letters."""
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
-    folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join(pieces))
-    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **sizes)).save_pretrained(folder)
 
 
 @pytest.fixture
@@ -95,7 +84,8 @@ def embedded(embeddings: StackedEmbeddings, text: str) -> torch.Tensor:
         ("word:{words.bin}", 7),
         ("fasttext:{pieces.gensim}", 7),
         ("fasttext:{pieces.bin}", 7),
-        ("transformer:{bert}", 8),
+        ("transformer:{bert}", 16),
+        ("transformer:{bert},layers=last", 16),
         ("flair:{forward.pt}", 6),
         ("pooled-flair:{forward.pt}", 12),
         ("char", 50),
@@ -191,6 +181,41 @@ def test_a_loaded_tagger_joins_the_vectors_in_the_same_order_without_the_files(c
             scores.append(one.forward(*one._prepare_tensors([sentence]))[0])
             sentence.clear_embeddings()
     assert torch.equal(*scores)
+
+
+@pytest.mark.parametrize(("spec", "layers"), [("transformer:{}", "all"), ("transformer:{},layers=last", "-1")])
+def test_a_transformer_gives_the_vectors_of_flair_with_and_without_a_separator(corpus, files, spec, layers):
+    stack = build_embeddings([spec.format(files["bert"])], corpus)
+    stack.train()  # as a tagger in training sets it; what is frozen has no dropout
+    for separator in (False, True):
+        plain = TransformerWordEmbeddings(
+            files["bert"], layers=layers, layer_mean=True, fine_tune=False, use_context_separator=separator
+        )
+        assert torch.equal(embedded(stack, "the race " * 20), embedded(StackedEmbeddings([plain]), "the race " * 20))
+
+
+def test_transformers_have_names_of_their_own_and_say_no_folders(corpus, files, tmp_path):
+    write_transformer(tmp_path / "bert", seed=1)
+    specs = [f"transformer:{files['bert']}{option}" for option in ("", ",layers=last")]
+    names = [build_embeddings([spec], corpus).embeddings[0].name for spec in (*specs, f"transformer:{tmp_path}/bert")]
+    assert len({*names}) == 3 and all(name.startswith("0-transformer-bert-") for name in names)
+    both = build_embeddings(specs, corpus)
+    one, other = embedded(both, "the race").split(16, dim=1)
+    assert not torch.allclose(one, other)
+    assert str(Path(files["bert"]).parent).encode() not in pickle.dumps(both.save_embeddings())
+
+
+def test_a_folder_of_a_transformer_may_have_a_comma_in_its_name(corpus, files, tmp_path):
+    for name in ("a,b", "a,layers=first"):
+        shutil.copytree(files["bert"], tmp_path / name)
+        assert build_embeddings([f"transformer:{tmp_path / name}"], corpus).embedding_length == 16
+        assert "layers=last" in build_embeddings([f"transformer:{tmp_path / name},layers=last"], corpus).get_names()[0]
+
+
+def test_what_is_frozen_is_no_trained_parameter(corpus, files):
+    specs = [f"transformer:{files['bert']}", f"flair:{files['forward.pt']}", f"pooled-flair:{files['forward.pt']}"]
+    assert not any(weight.requires_grad for weight in build_embeddings(specs, corpus).parameters())
+    assert all(weight.requires_grad for weight in build_embeddings(["char", "one-hot"], corpus).parameters())
 
 
 # What does not.
@@ -393,9 +418,47 @@ def test_a_download_that_fails(corpus, no_network, spec, form):
     assert f"{reason} give a local file as {form}" in message
 
 
-def test_a_folder_that_is_no_transformer(corpus, tmp_path):
-    message = error_of([f"transformer:{tmp_path}"], corpus)
-    assert "Flair has no" in message and "give a local file as transformer:PATH" in message
+@pytest.mark.parametrize(
+    ("gone", "fault"),
+    [
+        (["model.safetensors"], "has no weights, such as model.safetensors; copy it from where the model comes from"),
+        (["tokenizer.json", "vocab.txt"], "has no tokenizer, such as tokenizer.json; copy it"),
+        (["config.json"], "has no config.json; copy it"),
+        (["config.json", "model.safetensors", "tokenizer.json"], "has no config.json; copy it"),
+    ],
+)
+def test_a_folder_that_is_no_whole_transformer(corpus, files, tmp_path, gone, fault):
+    folder = shutil.copytree(files["bert"], tmp_path / "bert")
+    for name in gone:
+        (folder / name).unlink()
+    assert f"{folder} {fault}" in error_of([f"transformer:{folder},layers=last"], corpus)
+
+
+def test_a_damaged_transformer(corpus, files, tmp_path):
+    folder = shutil.copytree(files["bert"], tmp_path / "bert")
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:1000])
+    assert f"{folder} has a file that is damaged" in error_of([f"transformer:{folder}"], corpus)
+
+
+@pytest.mark.parametrize(
+    ("argument", "fault"),
+    [
+        ("/no/such/folder", "/no/such/folder does not exist; give the folder of a transformer, or a Hub name"),
+        ("./no-such-folder", "no-such-folder does not exist; give the folder"),
+        ("{bert}/config.json", "config.json is no folder; give the folder"),
+        ("{bert},layers=first", "unknown option 'layers=first'; layers=last is the only one"),
+        ("{bert},layer=last", "unknown option 'layer=last'; layers=last is the only one"),
+    ],
+)
+def test_a_transformer_that_is_named_wrongly(corpus, files, argument, fault):
+    assert fault in error_of([f"transformer:{argument.format(bert=files['bert'])}"], corpus)
+
+
+def test_a_hub_name_without_a_network(corpus, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("transformers.utils.hub._is_offline_mode", True)
+    message = error_of(["transformer:some/model"], corpus)
+    assert "check the name and the network, or give a local file as transformer:PATH" in message
 
 
 def test_a_name_that_flair_does_not_have(corpus):

@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from flair.embeddings import FlairEmbeddings, StackedEmbeddings, TokenEmbeddings
 from full_disk import full_disk
 from gensim.models import KeyedVectors
 from small_tagging import write_character_model, write_corpus, write_word_vectors
+from small_transformer import write_transformer
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
@@ -30,7 +32,7 @@ from flair_nas.settings.fields import make_settings
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, load_corpus, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
-from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen
+from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, is_kept, keep_frozen
 from flair_nas.tagging.training import train_taggers
 
 pytestmark = pytest.mark.slow
@@ -135,6 +137,18 @@ def test_what_learns_or_pools_is_told_apart(files: dict[str, str]) -> None:
     assert set(changing_names(embeddings)) == set(embeddings.get_names()) - {word.name, context.name}
     keep_frozen(embeddings, corpus, on_disk=False)
     assert set(words_of(corpus)[0]._embeddings) == {word.name, context.name}
+
+
+def test_the_tokenizer_of_a_transformer_tells_its_vectors_apart(tmp_path: Path) -> None:
+    write_transformer(tmp_path / "bert")
+    shutil.copytree(tmp_path / "bert", tmp_path / "cased" / "bert")
+    for file in (tmp_path / "cased" / "bert").glob("tokenizer*.json"):
+        file.write_text(re.sub(r'("(do_lower_case|lowercase)": )true', r"\1false", file.read_text()))
+    corpus = load_corpus("demo")
+    keep_frozen(build_embeddings([f"transformer:{tmp_path}/bert"], corpus.corpus), corpus, on_disk=True)
+    for folder, expected in (("bert", True), ("cased/bert", False), ("bert,layers=last", False)):
+        embeddings = build_embeddings([f"transformer:{tmp_path}/{folder}"], corpus.corpus)
+        assert is_kept(embeddings, corpus) == expected
 
 
 def test_nothing_frozen_nothing_kept(cache: Path) -> None:
