@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import flair
 import torch
@@ -74,7 +74,7 @@ class CharacterCNNEmbeddings(TokenEmbeddings):
         The characters in the middle add the bias, too.
         """
         parts = torch.einsum("cd,fdk->kcf", self.characters.weight, self.convolution.weight)
-        bias = functional.pad(self.convolution.bias[None, None], (0, 0, 0, 0, 1, 1))  # [3, 1, width]
+        bias = functional.pad(cast(Tensor, self.convolution.bias)[None, None], (0, 0, 0, 0, 1, 1))  # [3, 1, width]
         return (parts + bias).flatten(0, 1)
 
     def _add_embeddings_internal(self, sentences: list[Sentence]) -> None:
