@@ -17,6 +17,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.onnx.graph import Graph, to_array
 from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_linear, write_zero_state
 from flair_nas.storage.files import whole_file, write_text
+from flair_nas.tagging.data.character_convolution import CharacterCNNEmbeddings
 
 
 class Place(NamedTuple):
@@ -53,6 +54,12 @@ def _export_characters(member: CharacterEmbeddings, place: Place) -> dict[str, A
     return {"kind": "characters", "model": _model(place).name, "characters": _number_characters(member.char_dictionary)}
 
 
+def _export_convolution(member: CharacterCNNEmbeddings, place: Place) -> dict[str, Any]:
+    name = f"{place.stem}.npy"
+    write_array(place.folder / name, to_array(member.table()).astype(np.float32))
+    return {"kind": "character windows", "vectors": name, "alphabet": member.alphabet}
+
+
 def _export_language_model(member: FlairEmbeddings, place: Place) -> dict[str, Any]:
     _write_language_model(member.lm).save(_model(place), place.opset, layer_metadata(exportable(member.lm.rnn)))
     options = ("is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower", "chars_per_chunk")
@@ -66,6 +73,7 @@ _EXPORTS: dict[type, Callable[[Any, Place], dict[str, Any]]] = {
     WordEmbeddings: _export_word_vectors,
     OneHotEmbeddings: _export_one_hot,
     CharacterEmbeddings: _export_characters,
+    CharacterCNNEmbeddings: _export_convolution,
     FlairEmbeddings: _export_language_model,
 }
 """Functions that write embeddings, by their class. Others have to be given."""

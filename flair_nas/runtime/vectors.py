@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flair_nas.errors import FlairNasError
+from flair_nas.runtime.character_windows import CharacterConvolution
 from flair_nas.runtime.decoding import Floats
 from flair_nas.runtime.model import STEPS, Model
 from flair_nas.runtime.words import Word
@@ -173,7 +174,7 @@ class Given:
         return vectors
 
 
-Embeddings = Table | WordCharacters | LanguageModel | Given
+Embeddings = Table | WordCharacters | CharacterConvolution | LanguageModel | Given
 
 
 class Kind(NamedTuple):
@@ -189,6 +190,7 @@ KINDS = {
         ("model", "characters"),
         lambda entry, folder, threads: WordCharacters(Model(folder / entry["model"], threads), entry["characters"]),
     ),
+    "character windows": Kind(("vectors", "alphabet"), lambda entry, folder, _: CharacterConvolution(entry, folder)),
     "language model": Kind(
         (
             *("model", "characters", "is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower"),

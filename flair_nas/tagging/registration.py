@@ -72,7 +72,10 @@ def register(module: ModuleType) -> None:
 
     @functools.wraps(get_state)
     def get_state_dict(self: SequenceTagger) -> dict[str, Any]:
-        return with_genotype(get_state(self), getattr(self, "rnn", None))
+        state = with_genotype(get_state(self), getattr(self, "rnn", None))
+        if any(type(module).__module__.startswith("flair_nas.") for module in self.embeddings.modules()):
+            state.setdefault(SAVED_KEY, {"bidirectional": self.bidirectional, "import": imported_by_file})
+        return state
 
     @functools.wraps(from_state)
     def init_model_with_state_dict(cls: type, state: dict[str, Any], **kwargs: Any) -> SequenceTagger:

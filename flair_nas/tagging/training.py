@@ -28,7 +28,7 @@ from torch.utils.data import ConcatDataset, Dataset
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.layer_spec import advised_learning_rate, parse_layer_spec, warn_of_risks
 from flair_nas.nn.layers import LAYER_NAMES
-from flair_nas.runs.checkpoints import is_whole
+from flair_nas.runs.checkpoints import is_whole, read_checkpoint
 from flair_nas.runs.device import check_precision
 from flair_nas.runs.epoch_record import describe_cost
 from flair_nas.runs.memory import check_fits
@@ -141,7 +141,8 @@ def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[
     warn_of_risks(config.rnn)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
     done = {seed: _read_result(runs[seed], corpus, seed, parts) for seed in config.seeds}
-    results = [done[seed] or _train_seed(runs[seed], corpus, seed, parts, progress) for seed in config.seeds]
+    former = "char" in config.embeddings and any(map(_has_former_char, runs.values()))
+    results = [done[seed] or _train_seed(runs[seed], corpus, seed, parts, progress, former) for seed in config.seeds]
     if all(done.values()):
         epochs = ", ".join(str(result["epochs"]) for result in results)
         hint = "more --epochs or --seeds extend it"
@@ -156,6 +157,14 @@ def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[
     _place_best(run, runs[metrics["model_seed"]])
     run.accept()  # not yet done if all seeds were finished
     return run.finish(metrics)
+
+
+def _has_former_char(run: Run[TaggerConfig]) -> bool:
+    """Return True if the checkpoint of a seed has the weights of Flair's `CharacterEmbeddings`."""
+    for path in (run.checkpoints.newest, run.checkpoints.previous):
+        with contextlib.suppress(FlairNasError, KeyError):  # damaged, or not there
+            return any(".char_rnn." in name for name in read_checkpoint(path)["model"])
+    return False
 
 
 def _extend_settings(run: Run[TaggerConfig]) -> TaggerConfig:
@@ -195,14 +204,20 @@ def rnn_type(config: TaggerConfig) -> str:
     return f"{config.rnn},init_range={config.init_range}"
 
 
-def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
-    """Return an untrained tagger with random weights and the labels of the training part."""
+def build_tagger(config: TaggerConfig, corpus: TaggingCorpus, *, former_char: bool = False) -> SequenceTagger:
+    """Return an untrained tagger with random weights and the labels of the training part.
+
+    Args:
+        config: the settings.
+        corpus: the corpus.
+        former_char: as `build_embeddings` takes it.
+    """
     with no_flair_bars():
         learned = Corpus(train=_training_part(config, corpus.corpus), sample_missing_splits=False)
         dictionary = learned.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
     reproject = config.reproject
     tagger = SequenceTagger(
-        embeddings=build_embeddings(config.embeddings, corpus.corpus),
+        embeddings=build_embeddings(config.embeddings, corpus.corpus, former_char=former_char),
         tag_dictionary=dictionary,
         tag_type=corpus.label_type,
         rnn_type=rnn_type(config),
@@ -278,12 +293,12 @@ def write_as_data(folder: Path) -> None:
 
 
 def _train_seed(
-    run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool
+    run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool, former_char: bool
 ) -> dict[str, Any]:
     """Train one seed, or go on with it, and return its result."""
     config: TaggerConfig = run.config
     flair.set_seed(seed)
-    tagger = build_tagger(config, corpus)
+    tagger = build_tagger(config, corpus, former_char=former_char)
     if config.embeddings_storage_mode == "cpu":
         on_disk = None if config.storage is None else config.storage == "disk"
         keep_frozen(tagger.embeddings, corpus, on_disk=on_disk, progress=progress)

@@ -13,8 +13,9 @@ from typing import Any
 import flair
 import pytest
 import torch
-from flair.data import Corpus, Sentence
+from flair.data import Corpus, Dictionary, Sentence
 from flair.embeddings import (
+    CharacterEmbeddings,
     FlairEmbeddings,
     HashEmbeddings,
     OneHotEmbeddings,
@@ -95,7 +96,10 @@ def test_taggers_of_all_kinds_come_back_as_they_were(
     corpus: Corpus, tmp_path: Path, rnn_type: str, use_crf: bool
 ) -> None:
     flair.set_seed(1)
-    members = [*build_embeddings(["char"], corpus).embeddings, one_hot(corpus), HashEmbeddings(50, 4)]
+    letters = Dictionary()
+    letters.add_item("e")
+    members = [*build_embeddings(["char"], corpus).embeddings, CharacterEmbeddings(letters, 3, 2)]
+    members += [one_hot(corpus), HashEmbeddings(50, 4)]
     stack = StackedEmbeddings(members, overwrite_names=False)
     dictionary = corpus.make_label_dictionary("ner", add_unk=False)
     options: dict[str, Any] = {"rnn_layers": 2, "hidden_size": 8, "use_crf": use_crf, "loss_weights": {"PER": 2.0}}
@@ -114,8 +118,9 @@ def test_embeddings_of_words_and_of_characters_models_come_back(corpus: Corpus, 
     flair.set_seed(1)
     words = WordEmbeddings(None, vocab={"<unk>": 0, "Dr": 1, "Leeds": 2}, embedding_length=4, name="words")
     torch.nn.init.normal_(words.embedding.weight)
-    (characters,) = build_embeddings(["char"], corpus).embeddings
-    alphabet = characters.char_dictionary
+    alphabet = Dictionary()
+    for letter in "\n abcdefghijklmnopqrstuvwxyz":
+        alphabet.add_item(letter)
 
     def model(forward: bool) -> FlairEmbeddings:
         made = FlairEmbeddings(LanguageModel(alphabet, forward, hidden_size=6, nlayers=1, embedding_size=5))
@@ -219,7 +224,14 @@ def test_no_dictionary_is_read_from_a_path_and_none_is_fetched(folder: Path) -> 
     (folder / "words").write_bytes(pickle.dumps(Bomb(folder / "trace")))
     embeddings = json.loads((folder / "config.json").read_text())["embeddings"]
     kinds = [member["__cls__"] for member in embeddings["embeddings"]]
-    assert kinds == ["OneHotEmbeddings", "CharacterEmbeddings"]
+    assert kinds == ["OneHotEmbeddings", "CharacterCNNEmbeddings"]
+    kinds[1] = "CharacterEmbeddings"
+    embeddings["embeddings"][1] = {
+        "__cls__": kinds[1],
+        "char_embedding_dim": 25,
+        "hidden_size_char": 25,
+        "name": "Char",
+    }
     for index, name in enumerate(("vocab_dictionary", "path_to_char_dict")):
         for value in (str(folder / "words"), None):
             faulty = json.loads(json.dumps(embeddings))

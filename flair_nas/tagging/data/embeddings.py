@@ -28,6 +28,7 @@ from torch import nn
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
+from flair_nas.tagging.data.character_convolution import CharacterCNNEmbeddings
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import sentences_of
 from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
@@ -49,7 +50,7 @@ FORMS = (
 )
 
 
-def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedEmbeddings:
+def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence], *, former_char: bool = False) -> StackedEmbeddings:
     """Build a stack of embeddings, whose vectors are joined in the order of the specs.
 
     Flair's files of vectors and language models are pickles, which can run code: load only files that you trust.
@@ -64,9 +65,10 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
             are the mean of all its layers, with ``,layers=last`` behind the name those of the last one,
             ``flair:NAME_OR_PATH``: a character language model of Flair's, or ``model.safetensors`` of `charlm train`,
             ``pooled-flair:NAME_OR_PATH``: such a model, pooled over all occurrences of a word,
-            ``char``: a small LSTM over characters, trained with the tagger, with the alphabet of `corpus.train`,
+            ``char``: `CharacterCNNEmbeddings`, trained with the tagger, with the alphabet of `corpus.train`,
             ``one-hot``: 100 trained weights for each word that `corpus.train` has twice or more.
         corpus: the source of the alphabet and the words.
+        former_char: build ``char`` as version 0.1 did, as Flair's `CharacterEmbeddings`. Runs that it began need them.
 
     Raises:
         FlairNasError: a spec is unknown or repeated, there is none, or a file or download fails.
@@ -76,7 +78,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
     for spec in specs:
         if specs.count(spec) > 1:
             raise FlairNasError(f"embeddings {brief(spec)} are given twice; leave one out")
-    members = [_build(spec, corpus) for spec in specs]
+    members = [_build_former_char(corpus) if spec == "char" and former_char else _build(spec, corpus) for spec in specs]
     _warn_of_one_direction(members)
     name_in_order(members)
     stack = StackedEmbeddings(members, overwrite_names=False)
@@ -89,11 +91,8 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     kind, _, argument = spec.partition(":")
     if spec in OF_THE_CORPUS and not corpus.train:
         raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
-    if spec == "char":  # Flair's own alphabet would have to be downloaded
-        alphabet = Dictionary(add_unk=True)
-        for character in sorted({c for s in sentences_of(corpus.train) for token in s for c in token.text}):
-            alphabet.add_item(character)
-        return CharacterEmbeddings(alphabet)
+    if spec == "char":
+        return CharacterCNNEmbeddings.from_corpus(corpus)
     if spec == "one-hot":
         with no_flair_remarks(*OF_ALL_WORDS):
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
@@ -168,6 +167,13 @@ def _describe_transformer(folder: Path) -> str:
         if not any(file for pattern in patterns for file in folder.glob(pattern)):
             return f"has no {part}; copy it from where the model comes from, or save model and tokenizer once more"
     return "has a file that is damaged, or of no transformer for PyTorch; copy or make it again"
+
+
+def _build_former_char(corpus: Corpus[Sentence]) -> CharacterEmbeddings:
+    alphabet = Dictionary(add_unk=True)
+    for character in sorted({c for s in sentences_of(corpus.train) for token in s for c in token.text}):
+        alphabet.add_item(character)
+    return CharacterEmbeddings(alphabet)
 
 
 def _warn_of_one_direction(members: Sequence[TokenEmbeddings]) -> None:

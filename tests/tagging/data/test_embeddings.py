@@ -133,13 +133,6 @@ def test_embeddings_of_a_relative_path_do_not_name_the_folders_above(spec, corpu
     torch.testing.assert_close(embedded(load_embeddings(pickle.loads(params)), "the race"), embedded(stack, "the race"))
 
 
-def test_the_alphabet_is_that_of_train_in_order(corpus):
-    dictionary = build_embeddings(["char"], corpus).embeddings[0].char_dictionary
-    items = dictionary.get_items()
-    assert items[0] == "<unk>" and items[1:] == sorted({c for s in corpus.train for t in s for c in t.text})
-    assert dictionary.get_idx_for_item("\u2603") == 0
-
-
 def test_one_hot_knows_the_words_that_train_has_twice(corpus):
     counts: dict[str, int] = {}
     for sentence in corpus.train:
