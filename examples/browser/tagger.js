@@ -66,6 +66,9 @@ const makers = {
       });
     };
   },
+  async transformer(settings) {
+    throw new Error(`${settings.name} is a transformer, which this page does not run`);
+  },
   async given(settings) {
     throw new Error(`${settings.name} could not be exported`);
   },

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from flair.data import Dictionary
-from flair.embeddings import CharacterEmbeddings, FlairEmbeddings, OneHotEmbeddings, TokenEmbeddings, WordEmbeddings
+from flair.embeddings import (
+    CharacterEmbeddings,
+    FlairEmbeddings,
+    OneHotEmbeddings,
+    TokenEmbeddings,
+    TransformerWordEmbeddings,
+    WordEmbeddings,
+)
 from numpy.typing import NDArray
 from torch import nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.onnx.graph import Graph, to_array
 from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_linear, write_zero_state
+from flair_nas.onnx.transformer import NotExportableError, export_transformer
 from flair_nas.storage.files import whole_file, write_text
 from flair_nas.tagging.data.character_convolution import CharacterCNNEmbeddings
+
+log = logging.getLogger("flair_nas")
 
 
 class Place(NamedTuple):
@@ -32,7 +43,12 @@ def export_embeddings(member: TokenEmbeddings, place: Place) -> dict[str, Any]:
     """Write the files of one of a tagger's embeddings and return its settings, of the kind ``given`` if it has none."""
     name = str(member.name).replace("\\", "/").rpartition("/")[2]
     export = _EXPORTS.get(type(member))
-    entry = export(member, place) if export and getattr(member, "field", None) in (None, "text") else {"kind": "given"}
+    entry: dict[str, Any] = {"kind": "given"}
+    if export and getattr(member, "field", None) in (None, "text"):
+        try:
+            entry = export(member, place)
+        except NotExportableError as error:
+            log.warning("%s", error)
     return {"name": name, "width": member.embedding_length, **entry}
 
 
@@ -69,12 +85,17 @@ def _export_language_model(member: FlairEmbeddings, place: Place) -> dict[str, A
     return {"kind": "language model", "model": _model(place).name, "characters": characters, **settings}
 
 
+def _export_transformer(member: TransformerWordEmbeddings, place: Place) -> dict[str, Any]:
+    return export_transformer(member, _model(place), place.folder / f"{place.stem}-tokenizer.json")
+
+
 _EXPORTS: dict[type, Callable[[Any, Place], dict[str, Any]]] = {
     WordEmbeddings: _export_word_vectors,
     OneHotEmbeddings: _export_one_hot,
     CharacterEmbeddings: _export_characters,
     CharacterCNNEmbeddings: _export_convolution,
     FlairEmbeddings: _export_language_model,
+    TransformerWordEmbeddings: _export_transformer,
 }
 """Functions that write embeddings, by their class. Others have to be given."""
 

@@ -17,7 +17,8 @@ from flair_nas.storage.paths import user_path
 def quantize_tagger(folder: str | Path) -> None:
     """Replace the matrices of an exported tagger by 8-bit integers. Word vectors stay as they are.
 
-    Inputs of a product are scaled to 8 bits as they come (dynamic quantization).
+    Inputs of a product are scaled to 8 bits as they come (dynamic quantization). A transformer, which suffers most,
+    has a scale for each column of a matrix.
 
     Args:
         folder: a folder of `export_tagger`.
@@ -31,8 +32,9 @@ def quantize_tagger(folder: str | Path) -> None:
         raise FlairNasError(f"{folder}: is no exported tagger; export one with: flair-nas tag export")
     with whole_files(folder, SETTINGS, files_of_export) as out:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        transformers = {entry.get("model") for entry in settings["embeddings"] if entry["kind"] == "transformer"}
         for name in (name for name in settings["files"] if name.endswith(".onnx")):
-            _quantize(folder / name, out / name)
+            _quantize(folder / name, out / name, per_channel=name in transformers)
             settings["files"][name] = hash_file(out / name)
         write_text(out / SETTINGS, json.dumps({**settings, "int8": True}))
 
@@ -47,8 +49,8 @@ def files_of_export(folder: Path) -> set[str]:
         return set()
 
 
-def _quantize(source: Path, target: Path) -> None:
-    """Write a model with 8-bit matrices."""
+def _quantize(source: Path, target: Path, per_channel: bool) -> None:
+    """Write a model with 8-bit matrices, which have one scale, or one for each column."""
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ModuleNotFoundError:
@@ -61,7 +63,13 @@ def _quantize(source: Path, target: Path) -> None:
         copy_whole(source, copy)
         logger.setLevel(logging.ERROR)
         try:
-            quantize_dynamic(copy, result, weight_type=QuantType.QInt8, extra_options={"EnableSubgraph": True})
+            quantize_dynamic(
+                copy,
+                result,
+                weight_type=QuantType.QInt8,
+                per_channel=per_channel,
+                extra_options={"EnableSubgraph": True},
+            )
         except OSError:
             raise
         except Exception as error:  # its own files may be cut short without an error

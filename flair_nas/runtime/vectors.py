@@ -1,4 +1,4 @@
-"""Vectors of words: from a table, from the characters of a word, from a character language model, or given."""
+"""Vectors of words: from a table, the characters of a word, a language model or a transformer, or given."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runtime.character_windows import CharacterConvolution
 from flair_nas.runtime.decoding import Floats
 from flair_nas.runtime.model import STEPS, Model
+from flair_nas.runtime.transformer import Transformer
 from flair_nas.runtime.words import Word
 
 Lookup = Callable[[list[str]], Floats]
@@ -174,7 +175,7 @@ class Given:
         return vectors
 
 
-Embeddings = Table | WordCharacters | CharacterConvolution | LanguageModel | Given
+Embeddings = Table | WordCharacters | LanguageModel | Transformer | Given
 
 
 class Kind(NamedTuple):
@@ -198,6 +199,12 @@ KINDS = {
         ),
         lambda entry, folder, threads: LanguageModel(
             Model(folder / entry["model"], threads), entry["characters"], entry
+        ),
+    ),
+    "transformer": Kind(
+        ("model", "tokenizer", "max_length", "stride", "truncation_side", "padding"),
+        lambda entry, folder, threads: Transformer(
+            Model(folder / entry["model"], threads), folder / entry["tokenizer"], entry
         ),
     ),
 }

@@ -183,9 +183,7 @@ def _check_embeddings(embeddings: object) -> None:
     """Refuse embeddings of unknown kinds, and parameters of unknown names or types."""
     parameters = dict(embeddings) if isinstance(embeddings, Mapping) else {}
     kind = parameters.pop("__cls__", None)
-    if kind not in _KINDS:
-        known = ", ".join(_KINDS)
-        raise NotDataError(f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {known}")
+    _check_kind(kind)
     if kind == "FlairEmbeddings" and isinstance(model := parameters.get("model_params"), Mapping):
         # older files lack what Flair leaves out
         parameters = {"with_whitespace": True, **parameters, "model_params": {"recurrent_type": "LSTM", **model}}
@@ -197,6 +195,12 @@ def _check_embeddings(embeddings: object) -> None:
         _check_embeddings(parameters["contextual_embeddings"])
     elif kind == "FlairEmbeddings":
         check_self_contained(parameters["model_params"]["recurrent_type"])
+
+
+def _check_kind(kind: str | None) -> None:
+    if kind not in _KINDS:
+        known = ", ".join(_KINDS)
+        raise NotDataError(f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {known}")
 
 
 def check_self_contained(layer: str, setting: str = "recurrent_type") -> None:
@@ -231,10 +235,10 @@ def _to_data(value: object, name: str) -> Any:
             raise NotDataError(f"{name} has items that are no text") from None
     if isinstance(value, (list, tuple)):
         return [_to_data(item, name) for item in value]
+    if isinstance(value, Mapping) and "__cls__" in value:
+        _check_kind(value["__cls__"])
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _to_data(item, f"{name}.{key}") for key, item in value.items()}
-    if isinstance(value, Mapping) and "__cls__" in value:
-        name = str(value["__cls__"])
     raise NotDataError(f"{name} is a {type(value).__name__}, which is no plain data")
 
 

@@ -6,6 +6,7 @@ import errno
 import json
 import pickle
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,13 @@ from flair.embeddings import (
     PooledFlairEmbeddings,
     StackedEmbeddings,
     TokenEmbeddings,
+    TransformerWordEmbeddings,
     WordEmbeddings,
 )
 from flair.models import LanguageModel, SequenceTagger
 from full_disk import full_disk
 from safetensors.torch import load_file, save_file
+from small_transformer import write_transformer
 
 from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
 from flair_nas.storage.files import hash_file
@@ -154,9 +157,16 @@ class Objects(HashEmbeddings):
         return {"num_embeddings": self.num_embeddings, "made_by": object()}
 
 
+def transformer() -> TransformerWordEmbeddings:
+    with tempfile.TemporaryDirectory() as folder:
+        write_transformer(Path(folder, "bert"))
+        return TransformerWordEmbeddings(f"{folder}/bert")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (transformer, "TransformerWordEmbeddings cannot be rebuilt from data; known are StackedEmbeddings"),
         (lambda: Foreign(50, 4), "Foreign cannot be rebuilt from data; known are StackedEmbeddings"),
         (lambda: Objects(50, 4), "embeddings.made_by is a object, which is no plain data"),
     ],
