@@ -12,6 +12,7 @@ from flair.embeddings.base import TokenEmbeddings, register_embeddings
 from torch import Tensor, nn
 from torch.nn import functional
 
+from flair_nas.errors import FlairNasError
 from flair_nas.runtime.character_windows import WINDOW, CharacterWindows
 
 _CHARACTER = 25  # width of the vector of a character
@@ -90,6 +91,14 @@ class CharacterCNNEmbeddings(TokenEmbeddings):
         rows, starts = (torch.from_numpy(array).to(table.device) for array in self.windows.find_rows(words))
         sums = functional.embedding_bag(rows, table, mode="sum")  # [windows, width]
         return functional.embedding_bag(torch.arange(len(sums), device=table.device), sums, starts, mode="max")
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        if f"{prefix}char_rnn.weight_hh_l0" in state_dict:
+            raise FlairNasError(
+                "these are weights of Flair's CharacterEmbeddings, which `char` was up to version 0.1; go on with "
+                "that version, or start a new run"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *arguments)  # type: ignore[no-untyped-call]
 
     def __str__(self) -> str:
         return self.name

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
 import pickle
+import shutil
 import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import flair
 import numpy as np
 import pytest
 import torch
 from flair.data import Corpus, Sentence
+from flair.embeddings import CharacterEmbeddings
 from flair.embeddings.base import load_embeddings
 from flair.models import SequenceTagger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from small_tagging import write_corpus
 from torch import Tensor
 
-from flair_nas import CharacterCNNEmbeddings, load_corpus
+from flair_nas import (
+    CharacterCNNEmbeddings,
+    FlairNasError,
+    TaggerConfig,
+    TaggingSearchConfig,
+    load_corpus,
+    load_tagger,
+    search_genotype,
+    train_taggers,
+)
+from flair_nas.tagging import training
 from flair_nas.tagging.data.embeddings import build_embeddings
 
 ALPHABET = "aelnstßé\U0001f600"
@@ -164,3 +180,36 @@ def test_a_saved_tagger_loads_by_flair_alone(corpus: Corpus[Sentence], tmp_path:
     script = f"from flair.models import SequenceTagger as T; print(T.load({str(tmp_path / 'tagger.pt')!r}).embeddings)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "CharacterCNN" in done.stdout
+
+
+FORMER = functools.partial(build_embeddings, former_char=True)  # as version 0.1 built them
+
+
+@pytest.mark.slow
+def test_a_run_that_began_with_the_lstm_of_flair_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in seeds that are added later."""
+    sizes: dict[str, Any] = {"rnn": "small-tanh", "embeddings": ["one-hot", "char"], "hidden_size": 4, "batch_size": 64}
+    config = TaggerConfig(corpus="demo", **sizes, epochs=1, device="cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "build_embeddings", lambda specs, corpus, **_: FORMER(specs, corpus))
+        train_taggers(config, tmp_path / "run", parts=(), progress=False)
+        shutil.copytree(tmp_path / "run", tmp_path / "other")
+        longer = dataclasses.replace(config, epochs=2, seeds=[1, 2])
+        expected = train_taggers(longer, tmp_path / "run", parts=(), progress=False)
+    found = train_taggers(longer, tmp_path / "other", parts=(), progress=False)
+    for one, other in zip(found["seeds"], expected["seeds"], strict=True):
+        assert (one["dev_f1"], one["parameters"]) == (other["dev_f1"], other["parameters"])
+    for part in ("", "seed-2"):
+        assert type(load_tagger(tmp_path / "other" / part).embeddings.embeddings[1]) is CharacterEmbeddings
+
+
+def test_a_search_that_began_with_the_lstm_of_flair_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: dict[str, Any] = {"hidden_size": 4, "nodes": 1, "batch_size": 4, "epochs": 1, "device": "cpu"}
+    config = TaggingSearchConfig(corpus=write_corpus(tmp_path / "corpus"), embeddings=["char"], **sizes)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "build_embeddings", lambda specs, corpus, **_: FORMER(specs, corpus))
+        search_genotype(config, tmp_path / "run", progress=False)
+    with pytest.raises(FlairNasError, match="weights of Flair's CharacterEmbeddings, which `char` was up to version"):
+        search_genotype(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)
