@@ -1,4 +1,4 @@
-"""Embeddings of an epoch by Flair's `CharacterEmbeddings` and by `CharacterCNNEmbeddings`, in turn.
+"""Embeddings of an epoch by Flair's `CharacterEmbeddings` and by `CharacterRNNEmbeddings`, in turn.
 
     python -m benchmarks.speed.word_characters [--corpora CORPUS ...] [--data-root DATASETS] [--out FILE]
 

@@ -45,22 +45,6 @@ const makers = {
       return found;
     };
   },
-  async "character windows"(settings, folder) {
-    const numbers = new Map(Array.from(settings.alphabet, (character, number) => [character, number + 2]));
-    const { values, rows, width } = await readArray(`${folder}/${settings.vectors}`);
-    return words => words.map(word => {
-      const ids = [1, ...Array.from(word, character => numbers.get(character) ?? 0), 1];
-      const vector = new Float32Array(width).fill(-Infinity);
-      for (let place = 1; place < ids.length - 1; place++) {
-        const parts = [0, 1, 2].map(part => ((part * rows) / 3 + ids[place - 1 + part]) * width);
-        for (let unit = 0; unit < width; unit++) {
-          const sum = parts.reduce((total, part) => total + values[part + unit], 0);
-          vector[unit] = Math.max(vector[unit], sum);
-        }
-      }
-      return vector;
-    });
-  },
   async "language model"(settings, folder) {
     const session = await ort.InferenceSession.create(`${folder}/${settings.model}`);
     const states = session.inputMetadata.slice(1).map(({ name, shape }) => [name, [shape[0], 1, shape[2]]]);
@@ -86,6 +70,8 @@ const makers = {
     throw new Error(`${settings.name} could not be exported`);
   },
 };
+
+makers["word characters"] = makers.characters;
 
 // The best tags under the CRF, from emissions [T, tags] and scores of a tag after another one, [tag, previous tag].
 function viterbi(emissions, transitions, [start, stop], count) {
