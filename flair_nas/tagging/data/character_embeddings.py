@@ -97,7 +97,7 @@ class CharacterRNNEmbeddings(TokenEmbeddings):
                 "these are weights of Flair's CharacterEmbeddings, which `char` was up to version 0.1; go on with "
                 "that version, or start a new run"
             )
-        super()._load_from_state_dict(state_dict, prefix, *arguments)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def __str__(self) -> str:
         return self.name
