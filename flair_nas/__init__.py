@@ -34,7 +34,7 @@ def __dir__() -> list[str]:
 
 def _register(module: ModuleType) -> None:
     import_module("flair_nas.tagging.document_embeddings")  # registers its class with Flair
-    import_module("flair_nas.tagging.data.character_convolution")
+    import_module("flair_nas.tagging.data.character_embeddings")
     import_module("flair_nas.tagging.registration").register(module)
 
 

@@ -36,7 +36,7 @@ from flair_nas.select.config import TextSelectConfig as TextSelectConfig
 from flair_nas.select.selection import select_layer as select_layer
 from flair_nas.storage.resources import resource_path as resource_path
 from flair_nas.tagging.config import TaggerConfig as TaggerConfig
-from flair_nas.tagging.data.character_convolution import CharacterCNNEmbeddings as CharacterCNNEmbeddings
+from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings as CharacterRNNEmbeddings
 from flair_nas.tagging.data.character_models import load_character_model as load_character_model
 from flair_nas.tagging.data.conversion import convert_corpus as convert_corpus
 from flair_nas.tagging.data.corpora import load_corpus as load_corpus

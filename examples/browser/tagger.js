@@ -74,6 +74,8 @@ const makers = {
   },
 };
 
+makers["word characters"] = makers.characters;
+
 // The best tags under the CRF, from emissions [T, tags] and scores of a tag after another one, [tag, previous tag].
 function viterbi(emissions, transitions, [start, stop], count) {
   const score = (tag, previous) => transitions[tag * count + previous];

@@ -26,7 +26,7 @@ from flair_nas.onnx.graph import Graph, to_array
 from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_linear, write_zero_state
 from flair_nas.onnx.transformer import NotExportableError, export_transformer
 from flair_nas.storage.files import whole_file, write_text
-from flair_nas.tagging.data.character_convolution import CharacterCNNEmbeddings
+from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
 
 log = logging.getLogger("flair_nas")
 
@@ -70,10 +70,15 @@ def _export_characters(member: CharacterEmbeddings, place: Place) -> dict[str, A
     return {"kind": "characters", "model": _model(place).name, "characters": _number_characters(member.char_dictionary)}
 
 
-def _export_convolution(member: CharacterCNNEmbeddings, place: Place) -> dict[str, Any]:
-    name = f"{place.stem}.npy"
-    write_array(place.folder / name, to_array(member.table()).astype(np.float32))
-    return {"kind": "character windows", "vectors": name, "alphabet": member.alphabet}
+def _export_character_layer(member: CharacterRNNEmbeddings, place: Place) -> dict[str, Any]:
+    graph = Graph(np.float32)
+    ids, lengths = graph.add_ids("ids", "words", "longest"), graph.add_ids("lengths", "words")
+    data = graph.add("Gather", graph.weight(to_array(member.characters.weight), "characters"), ids)
+    _, finals = write_layer(graph, member.layer, data, lengths, write_zero_state(graph, member.layer, data))
+    ends = [graph.take(finals["hidden"], direction) for direction in range(2)]  # [words, H] each
+    graph.add_output(graph.add("Concat", *ends, axis=1), "vectors", "words", member.embedding_length)
+    graph.save(_model(place), place.opset, layer_metadata(member.layer))
+    return {"kind": "word characters", "model": _model(place).name, "characters": member.numbers}
 
 
 def _export_language_model(member: FlairEmbeddings, place: Place) -> dict[str, Any]:
@@ -93,7 +98,7 @@ _EXPORTS: dict[type, Callable[[Any, Place], dict[str, Any]]] = {
     WordEmbeddings: _export_word_vectors,
     OneHotEmbeddings: _export_one_hot,
     CharacterEmbeddings: _export_characters,
-    CharacterCNNEmbeddings: _export_convolution,
+    CharacterRNNEmbeddings: _export_character_layer,
     FlairEmbeddings: _export_language_model,
     TransformerWordEmbeddings: _export_transformer,
 }

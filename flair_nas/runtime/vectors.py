@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flair_nas.errors import FlairNasError
-from flair_nas.runtime.character_windows import CharacterConvolution
 from flair_nas.runtime.decoding import Floats
 from flair_nas.runtime.model import STEPS, Model
 from flair_nas.runtime.transformer import Transformer
@@ -53,21 +52,23 @@ class Table:
 
 
 class WordCharacters:
-    """Vectors from the characters of each word alone, by a bidirectional LSTM.
+    """Vectors from the characters of each word alone, by a bidirectional layer.
 
     Args:
-        model: the LSTM.
-        ids: number of each character.
+        model: the layer.
+        ids: number of each character. Others have 0.
+        is_mixed: mix vectors up as Flair's `CharacterEmbeddings` do.
     """
 
-    def __init__(self, model: Model, ids: Mapping[str, int]) -> None:
-        self.model, self.ids = model, ids
+    def __init__(self, model: Model, ids: Mapping[str, int], is_mixed: bool = True) -> None:
+        self.model, self.ids, self.is_mixed = model, ids, is_mixed
 
     def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
         """Return the vectors of each sentence, [T, width]."""
         coded = [[tuple(self.ids.get(letter, 0) for letter in word.text) for word in words] for words in sentences]
         vectors = self._embed_words({codes for words in coded for codes in words})
-        return [np.stack([vectors[codes] for codes in mix_up(words)]) for words in coded]
+        order = [mix_up(words) if self.is_mixed else words for words in coded]
+        return [np.stack([vectors[codes] for codes in words]) for words in order]
 
     def _embed_words(self, words: set[Codes]) -> dict[Codes, Floats]:
         """Return the vector of each word, [width]; words of like length are read together, and few long ones."""
@@ -191,7 +192,12 @@ KINDS = {
         ("model", "characters"),
         lambda entry, folder, threads: WordCharacters(Model(folder / entry["model"], threads), entry["characters"]),
     ),
-    "character windows": Kind(("vectors", "alphabet"), lambda entry, folder, _: CharacterConvolution(entry, folder)),
+    "word characters": Kind(
+        ("model", "characters"),
+        lambda entry, folder, threads: WordCharacters(
+            Model(folder / entry["model"], threads), entry["characters"], is_mixed=False
+        ),
+    ),
     "language model": Kind(
         (
             *("model", "characters", "is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower"),

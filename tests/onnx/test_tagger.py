@@ -37,7 +37,7 @@ from flair.models import LanguageModel, SequenceTagger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flair_nas import CharacterCNNEmbeddings, FlairNasError
+from flair_nas import CharacterRNNEmbeddings, FlairNasError
 from flair_nas.onnx import Tagger, export_tagger
 from flair_nas.runtime.model import Model
 from flair_nas.tagging.prediction import tag_lines, to_json_line
@@ -103,7 +103,7 @@ STACKS = {
     "stable words": lambda: [word_vectors(stable=True)],
     "one-hot": lambda: [OneHotEmbeddings(dictionary(["the", "cat", "Ada"]), embedding_length=3)],
     "characters of words": lambda: [CharacterEmbeddings(dictionary(CHARACTERS), 5, 4)],
-    "windows": lambda: [CharacterCNNEmbeddings(CHARACTERS, 5), word_vectors()],
+    "characters by minGRU": lambda: [CharacterRNNEmbeddings(CHARACTERS, 6), word_vectors()],
     "both directions": lambda: [
         FlairEmbeddings(language_model(False), name="b"),
         word_vectors(),

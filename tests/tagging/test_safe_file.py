@@ -234,7 +234,7 @@ def test_no_dictionary_is_read_from_a_path_and_none_is_fetched(folder: Path) -> 
     (folder / "words").write_bytes(pickle.dumps(Bomb(folder / "trace")))
     embeddings = json.loads((folder / "config.json").read_text())["embeddings"]
     kinds = [member["__cls__"] for member in embeddings["embeddings"]]
-    assert kinds == ["OneHotEmbeddings", "CharacterCNNEmbeddings"]
+    assert kinds == ["OneHotEmbeddings", "CharacterRNNEmbeddings"]
     kinds[1] = "CharacterEmbeddings"
     embeddings["embeddings"][1] = {
         "__cls__": kinds[1],

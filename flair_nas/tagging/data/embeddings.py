@@ -28,7 +28,7 @@ from torch import nn
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
-from flair_nas.tagging.data.character_convolution import CharacterCNNEmbeddings
+from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import sentences_of
 from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
@@ -65,7 +65,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence], *, former_c
             are the mean of all its layers, with ``,layers=last`` behind the name those of the last one,
             ``flair:NAME_OR_PATH``: a character language model of Flair's, or ``model.safetensors`` of `charlm train`,
             ``pooled-flair:NAME_OR_PATH``: such a model, pooled over all occurrences of a word,
-            ``char``: `CharacterCNNEmbeddings`, trained with the tagger, with the alphabet of `corpus.train`,
+            ``char``: `CharacterRNNEmbeddings`, trained with the tagger, with the alphabet of `corpus.train`,
             ``one-hot``: 100 trained weights for each word that `corpus.train` has twice or more.
         corpus: the source of the alphabet and the words.
         former_char: build ``char`` as version 0.1 did, as Flair's `CharacterEmbeddings`. Runs that it began need them.
@@ -92,7 +92,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     if spec in OF_THE_CORPUS and not corpus.train:
         raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
     if spec == "char":
-        return CharacterCNNEmbeddings.from_corpus(corpus)
+        return CharacterRNNEmbeddings.from_corpus(corpus)
     if spec == "one-hot":
         with no_flair_remarks(*OF_ALL_WORDS):
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
