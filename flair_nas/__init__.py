@@ -33,8 +33,8 @@ def __dir__() -> list[str]:
 
 
 def _register(module: ModuleType) -> None:
-    import_module("flair_nas.tagging.document_embeddings")  # registers its class with Flair
-    import_module("flair_nas.tagging.data.character_embeddings")
+    for classes in ("document_embeddings", "data.character_embeddings", "data.english"):
+        import_module(f"flair_nas.tagging.{classes}")  # registers them with Flair
     import_module("flair_nas.tagging.registration").register(module)
 
 

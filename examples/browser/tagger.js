@@ -20,6 +20,35 @@ async function readArray(path) {
   return { values: new Float32Array(buffer, 10 + size), rows: +shape[1], width: +shape[2] };
 }
 
+// The tensors of a .safetensors file: 8 bytes of length, JSON of that length, and the data.
+async function readTensors(path) {
+  const types = { U8: Uint8Array, I8: Int8Array, U16: Uint16Array, F32: Float32Array };
+  const buffer = await (await read(path)).arrayBuffer();
+  const data = 8 + new DataView(buffer).getUint32(0, true);
+  const { __metadata__, ...header } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, data - 8)));
+  const tensors = {};
+  for (const [name, { dtype, data_offsets: [start, end] }] of Object.entries(header))
+    tensors[name] = new types[dtype](buffer.slice(data + start, data + end));
+  return tensors;
+}
+
+// The place of a word among sorted ones, or -1. They are bytes, and end where `ends` says.
+function findWord(word, bytes, ends) {
+  const key = new TextEncoder().encode(word);
+  const compare = place => {
+    const start = place ? ends[place - 1] + 1 : 0, size = Math.min(key.length, ends[place] - start);
+    for (let at = 0; at < size; at++) if (bytes[start + at] !== key[at]) return bytes[start + at] - key[at];
+    return ends[place] - start - key.length;
+  };
+  let low = 0, high = ends.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (compare(middle) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low < ends.length && compare(low) === 0 ? low : -1;
+}
+
 // Embeddings: functions from words to their vectors, one Float32Array for each word.
 const makers = {
   async table(settings, folder) {
@@ -31,6 +60,17 @@ const makers = {
       const forms = settings.loose ? [word, lower, lower.replace(/\d/g, "#"), lower.replace(/\d/g, "0")] : [word];
       const row = rows.get(forms.find(form => rows.has(form))) ?? count - 1;
       return values.subarray(row * width, (row + 1) * width);
+    });
+  },
+  async words({ words: name, width }, folder) {
+    const { words: bytes, rows, vectors, scales } = await readTensors(`${folder}/${name}`);
+    const ends = [];
+    bytes.forEach((byte, place) => byte === 10 && ends.push(place));
+    return words => words.map(word => {
+      const place = [word, word.toLowerCase()].map(form => findWord(form, bytes, ends)).find(found => found >= 0);
+      if (place === undefined) return new Float32Array(width);
+      const row = rows[place];
+      return Float32Array.from(vectors.subarray(row * width, (row + 1) * width), value => value * scales[row]);
     });
   },
   async characters(settings, folder) {

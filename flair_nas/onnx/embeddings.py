@@ -25,8 +25,9 @@ from flair_nas.errors import FlairNasError
 from flair_nas.onnx.graph import Graph, to_array
 from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_linear, write_zero_state
 from flair_nas.onnx.transformer import NotExportableError, export_transformer
-from flair_nas.storage.files import whole_file, write_text
+from flair_nas.storage.files import copy_whole, whole_file, write_text
 from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
+from flair_nas.tagging.data.english import EnglishEmbeddings
 
 log = logging.getLogger("flair_nas")
 
@@ -65,6 +66,12 @@ def _export_one_hot(member: OneHotEmbeddings, place: Place) -> dict[str, Any]:
     return {"kind": "table", **_write_table(place, member.vocab_dictionary.get_items(), vectors), "loose": False}
 
 
+def _export_english(member: EnglishEmbeddings, place: Place) -> dict[str, Any]:
+    name = f"{place.stem}.safetensors"
+    copy_whole(member.table.path, place.folder / name)
+    return {"kind": "words", "words": name}
+
+
 def _export_characters(member: CharacterEmbeddings, place: Place) -> dict[str, Any]:
     _write_word_characters(member).save(_model(place), place.opset, layer_metadata(member.char_rnn))
     return {"kind": "characters", "model": _model(place).name, "characters": _number_characters(member.char_dictionary)}
@@ -97,6 +104,7 @@ def _export_transformer(member: TransformerWordEmbeddings, place: Place) -> dict
 _EXPORTS: dict[type, Callable[[Any, Place], dict[str, Any]]] = {
     WordEmbeddings: _export_word_vectors,
     OneHotEmbeddings: _export_one_hot,
+    EnglishEmbeddings: _export_english,
     CharacterEmbeddings: _export_characters,
     CharacterRNNEmbeddings: _export_character_layer,
     FlairEmbeddings: _export_language_model,

@@ -56,7 +56,7 @@ def _check(path: Path, settings: dict[str, Any]) -> None:
     for entry in settings["embeddings"]:
         kind = () if entry["kind"] == "given" else KINDS[entry["kind"]].settings
         own = {key: entry[key] for key in ("name", "width", *kind)}
-        needed += [own[key] for key in ("model", "keys", "vectors", "tokenizer") if key in own]
+        needed += [own[key] for key in ("model", "keys", "vectors", "words", "tokenizer") if key in own]
     files = settings["files"]
     if others := [name for name in (*needed, *files) if name not in files or Path(name).name != name]:
         raise FlairNasError(f"{path}: {brief(others[0])} is not one of the files of this folder; export once more")

@@ -15,6 +15,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runtime.decoding import Floats
 from flair_nas.runtime.model import STEPS, Model
 from flair_nas.runtime.transformer import Transformer
+from flair_nas.runtime.word_table import WordTable
 from flair_nas.runtime.words import Word
 
 Lookup = Callable[[list[str]], Floats]
@@ -188,6 +189,10 @@ class Kind(NamedTuple):
 
 KINDS = {
     "table": Kind(("keys", "vectors", "loose"), lambda entry, folder, _: Table(entry, folder)),
+    "words": Kind(
+        ("words",),
+        lambda entry, folder, _: Given(entry["name"], entry["width"], WordTable(folder / entry["words"]).embed),
+    ),
     "characters": Kind(
         ("model", "characters"),
         lambda entry, folder, threads: WordCharacters(Model(folder / entry["model"], threads), entry["characters"]),

@@ -1,4 +1,4 @@
-"""Bundled resources: genotypes, presets, the demo corpus and the demo text."""
+"""Bundled resources: genotypes, presets, embeddings, the demo corpus and the demo text."""
 
 from __future__ import annotations
 

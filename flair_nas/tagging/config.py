@@ -65,8 +65,8 @@ class TaggerConfig(CorpusSettings):
     rnn: str = setting("small-relu-tanh", describe_layers(LAYER_NAMES), flair="rnn_type")
     embeddings: list[str] = setting(
         ["glove", "pooled-flair:news-forward", "pooled-flair:news-backward"],
-        "glove (of English, as all named ones but de and so on), word:PATH, fasttext:PATH, flair:NAME_OR_PATH, "
-        "pooled-flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
+        "glove (of English, as all named ones but de and so on), english (comes with flair-nas), word:PATH, "
+        "fasttext:PATH, flair:NAME_OR_PATH, pooled-flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
     )
     hidden_size: int = setting(256, "hidden size H of each direction", **COUNT)
     layers: int = setting(1, "recurrent layers", low=1, high=100, flair="rnn_layers")

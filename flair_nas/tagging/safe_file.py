@@ -41,6 +41,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "WordEmbeddings": dict(
         vocab=dict, stable=bool, fine_tune=bool, force_cpu=bool, field=(str, NoneType), name=str, embedding_length=int
     ),
+    "EnglishEmbeddings": dict(name=str, checksum=str),
     "CharacterEmbeddings": dict(path_to_char_dict=Dictionary, char_embedding_dim=int, hidden_size_char=int, name=str),
     "CharacterRNNEmbeddings": dict(alphabet=str, embedding_length=int, name=str),
     "OneHotEmbeddings": dict(vocab_dictionary=Dictionary, field=str, embedding_length=int, stable=bool),

@@ -37,9 +37,10 @@ from flair.models import LanguageModel, SequenceTagger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flair_nas import CharacterRNNEmbeddings, FlairNasError
-from flair_nas.onnx import Tagger, export_tagger
+from flair_nas import CharacterRNNEmbeddings, EnglishEmbeddings, FlairNasError
+from flair_nas.onnx import Tagger, export_tagger, quantize_tagger
 from flair_nas.runtime.model import Model
+from flair_nas.storage.files import hash_file
 from flair_nas.tagging.prediction import tag_lines, to_json_line
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +103,7 @@ STACKS = {
     "words": lambda: [word_vectors()],
     "stable words": lambda: [word_vectors(stable=True)],
     "one-hot": lambda: [OneHotEmbeddings(dictionary(["the", "cat", "Ada"]), embedding_length=3)],
+    "english": lambda: [EnglishEmbeddings(), word_vectors()],
     "characters of words": lambda: [CharacterEmbeddings(dictionary(CHARACTERS), 5, 4)],
     "characters by minGRU": lambda: [CharacterRNNEmbeddings(CHARACTERS, 6), word_vectors()],
     "both directions": lambda: [
@@ -148,6 +150,20 @@ def test_taggers_of_all_forms(options: dict[str, Any], tmp_path: Path) -> None:
     expected = predictions(tagger, LINES, False)
     assert sum(len(result["labels"]) for result in expected) > 3
     assert_same(Tagger(tmp_path).predict(iter(LINES)), expected)
+
+
+def test_the_table_of_english_is_exported_as_it_is(tmp_path: Path) -> None:
+    flair.set_seed(2)
+    tagger = make_tagger([EnglishEmbeddings()])
+    export_tagger(tagger, tmp_path)
+    quantize_tagger(tmp_path)
+    table = tmp_path / "embeddings-0.safetensors"
+    assert hash_file(table) == EnglishEmbeddings().checksum
+    assert json.loads((tmp_path / "tagger.json").read_text())["files"][table.name] == hash_file(table)
+    Tagger(tmp_path)
+    table.write_bytes(table.read_bytes()[:-1])
+    with pytest.raises(FlairNasError, match=f"{table.name}: is damaged, or of another export"):
+        Tagger(tmp_path)
 
 
 @functools.cache
@@ -242,7 +258,7 @@ def test_half_of_a_character_is_refused_as_by_the_command(tmp_path: Path) -> Non
 
 def test_the_small_distribution_runs_without_torch_and_flair_and_beside_flair_nas(tmp_path: Path) -> None:
     flair.set_seed(2)
-    tagger = make_tagger(STACKS["both directions"]())
+    tagger = make_tagger([*STACKS["both directions"](), EnglishEmbeddings()])
     export_tagger(tagger, tmp_path / "out")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), ROOT / "runtime"]
     subprocess.run(build, check=True, capture_output=True)

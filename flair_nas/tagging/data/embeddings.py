@@ -31,6 +31,7 @@ from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import sentences_of
+from flair_nas.tagging.data.english import EnglishEmbeddings
 from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
 from flair_nas.tagging.data.word_vectors import read_fasttext, read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
@@ -45,7 +46,7 @@ WORD_VECTORS = (*_ENGLISH, *(f"en-{name}" for name in _ENGLISH))
 LANGUAGE_VECTORS = re.compile(r"[a-z]{2}(-wiki|-crawl)?")
 LANGUAGE_MODELS = {"flair": FlairEmbeddings, "pooled-flair": PooledFlairEmbeddings}
 FORMS = (
-    *("glove", "word:PATH", "fasttext:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH"),
+    *("glove", "english", "word:PATH", "fasttext:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH"),
     *("transformer:NAME_OR_PATH", *OF_THE_CORPUS),
 )
 
@@ -59,6 +60,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence], *, former_c
     Args:
         specs: any of
             ``glove`` or another name of Flair's word vectors (``twitter``, ``crawl``, ``en``, ``de``, ``de-crawl``),
+            ``english``: English word vectors that come with the package,
             ``word:PATH``: word vectors of gensim, word2vec, fastText (``.vec``) or GloVe, also in gzip,
             ``fasttext:PATH``: a fastText model (.bin or gensim's), which has vectors of unknown words, too,
             ``transformer:NAME_OR_PATH``: a model of the Hugging Face Hub or in a folder, with fixed weights; vectors
@@ -97,6 +99,8 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         with no_flair_remarks(*OF_ALL_WORDS):
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
             return words
+    if spec == "english":
+        return EnglishEmbeddings()
     if kind == "word" and argument:
         wanted = "word vectors: gensim's own, or those of word2vec, fastText or GloVe"
         vectors = cast(WordEmbeddings, _from_file(read_word_vectors, spec, argument, wanted))
@@ -218,7 +222,7 @@ def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str,
 
 
 def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_form: str) -> TokenEmbeddings:
-    local = f"or give a local file as {file_form}, or one-hot and char, which need none"
+    local = f"or give a local file as {file_form}, or english, one-hot and char, which need none"
     try:
         return make(name)
     except (requests.ConnectionError, requests.Timeout) as error:
