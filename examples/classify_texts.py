@@ -14,11 +14,13 @@ import flair
 import torch
 from flair.data import Corpus, Sentence
 from flair.datasets import FlairDatapointDataset
-from flair.embeddings import OneHotEmbeddings
 from flair.models import TextClassifier
 from flair.trainers import ModelTrainer
 
-from flair_nas import DocumentRNNEmbeddings  # Flair's own builds a GRU for every rnn_type but "LSTM"
+from flair_nas import (  # Flair's own documents build a GRU for every rnn_type but "LSTM"
+    DocumentRNNEmbeddings,
+    EnglishEmbeddings,
+)
 from flair_nas.tagging.data.classification import load_classes
 
 TEXTS = {
@@ -78,7 +80,7 @@ else:
     corpus = Corpus(*(FlairDatapointDataset(part) for part in parts))
 
 documents = DocumentRNNEmbeddings(
-    [OneHotEmbeddings.from_corpus(corpus, min_freq=1)],  # embeddings that know words are worth more than any layer
+    [EnglishEmbeddings()],  # of another language: any of Flair's own
     rnn_type=arguments.rnn,  # where Flair would have "GRU" or "LSTM"
     hidden_size=arguments.hidden_size,
     bidirectional=True,

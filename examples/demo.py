@@ -57,7 +57,7 @@ def main() -> None:
     print(f"""
 Next (activate the environment first: . .venv/bin/activate): which layer is the best on your own corpus, this cell, a
 published one or the LSTM?
-  flair-nas select --corpus my_corpus/ --embeddings one-hot char --candidates {path} small-relu-tanh \\
+  flair-nas select --corpus my_corpus/ --embeddings english char --candidates {path} small-relu-tanh \\
       --budget 1h --out runs/select
 A cell from text of your own, which takes longer and tells more:
   flair-nas search --preset local-search-small --text my_text/ --out runs/my-search
@@ -89,7 +89,7 @@ def train_tagger(name: str, rnn: str, out: Path, epochs: int, seeds: list[int]) 
     config = TaggerConfig(
         corpus="demo",
         rnn=rnn,
-        embeddings=["one-hot", "char"],
+        embeddings=["english", "char"],
         hidden_size=64,
         batch_size=8,
         locked_dropout=0.2,

@@ -16,9 +16,8 @@ from flair.data import Sentence
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
-from flair_nas import SearchConfig, load_corpus, search_genotype
+from flair_nas import SearchConfig, build_embeddings, load_corpus, search_genotype
 from flair_nas.settings.resolve import resolve
-from flair_nas.tagging.data.embeddings import build_embeddings
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--text", default="demo", help="text to search on: a folder with train and valid files")
@@ -29,7 +28,7 @@ parser.add_argument("--epochs", type=int, default=12, help="of the tagger")
 parser.add_argument(
     "--embeddings",
     nargs="+",
-    default=["one-hot", "char"],  # made from the corpus, without a download; vectors that were learnt before are better
+    default=["english", "char"],  # without a download
     help="as of flair-nas tag train, such as glove flair:news-forward flair:news-backward",
 )
 parser.add_argument("--seed", type=int, default=1)

@@ -40,6 +40,7 @@ from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings a
 from flair_nas.tagging.data.character_models import load_character_model as load_character_model
 from flair_nas.tagging.data.conversion import convert_corpus as convert_corpus
 from flair_nas.tagging.data.corpora import load_corpus as load_corpus
+from flair_nas.tagging.data.embeddings import build_embeddings as build_embeddings
 from flair_nas.tagging.data.english import EnglishEmbeddings as EnglishEmbeddings
 from flair_nas.tagging.document_embeddings import DocumentRNNEmbeddings as DocumentRNNEmbeddings
 from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger

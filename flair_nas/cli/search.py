@@ -109,9 +109,8 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
         return [f'next, in Flair: flair_nas.DocumentRNNEmbeddings(..., rnn_type="{path}")']
     if isinstance(config, SeveralSearchConfig):
         return [f"next: flair-nas select --corpus YOUR_CORPUS --candidates {rnn} --out runs/select"]
-    small = "--embeddings one-hot char --hidden-size 64 --batch-size 8 --epochs 24"
     corpus = "demo" if isinstance(config, SearchConfig) and config.text == "demo" else "YOUR_CORPUS"
-    lines = [f"next: flair-nas tag train --corpus {corpus} {small} --rnn {rnn} --out runs/tagger"]
+    lines = [f"next: flair-nas tag train --preset few-sentences --corpus {corpus} --rnn {rnn} --out runs/tagger"]
     if isinstance(config, SearchConfig) and config.text is not None:
         like_it = as_flags(dataclasses.replace(config, epochs=SearchConfig.epochs), LanguageModelConfig)
         lines.append(f"  or: flair-nas lm train {like_it} --rnn {rnn} --out runs/lm")

@@ -17,7 +17,7 @@ from flair_nas.tagging.data.names import check_corpus
 EXAMPLES = """examples:
   flair-nas select --corpus wnut_17 --budget 2h --out runs/wnut
   flair-nas select --corpus my_data/ --embeddings word:vectors.gensim char --budget 45m --out runs/mine
-  flair-nas select --corpus demo --embeddings one-hot char --candidates gru genotype.json --random 5 --out runs/few
+  flair-nas select --corpus demo --embeddings english char --candidates gru genotype.json --random 5 --out runs/few
   flair-nas select --text my_text/ --preset ptb-small --budget 4h --out runs/text
   flair-nas select --resume runs/wnut --budget 4h
 

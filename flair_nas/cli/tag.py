@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from flair.data import Sentence
 
 TRAIN_EXAMPLES = """examples:
-  flair-nas tag train --corpus demo --embeddings one-hot char --hidden-size 64 --batch-size 8 --out runs/demo
+  flair-nas tag train --preset few-sentences --corpus demo --out runs/demo
   flair-nas tag train --corpus my_data/ --columns text=0,ner=1 --embeddings word:vectors.gensim char --out runs/mine
   flair-nas tag train --preset small-ner --corpus my_data/ --out runs/small
   flair-nas tag train --preset i-darts-ner --seeds 1,2,3 --out runs/conll03

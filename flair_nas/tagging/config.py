@@ -55,7 +55,7 @@ class TaggerConfig(CorpusSettings):
 
     Example:
         >>> from flair_nas import TaggerConfig
-        >>> TaggerConfig(corpus="demo", rnn="small-relu-tanh", embeddings=["one-hot", "char"]).hidden_size
+        >>> TaggerConfig(corpus="demo", rnn="small-relu-tanh", embeddings=["english", "char"]).hidden_size
         256
     """
 

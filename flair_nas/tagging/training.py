@@ -39,7 +39,7 @@ from flair_nas.storage.files import copy_whole
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, load_corpus_of, sentences_of
-from flair_nas.tagging.data.embeddings import build_embeddings
+from flair_nas.tagging.data.embeddings import FORMER_CHAR, build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import keep_frozen
 from flair_nas.tagging.epochs import EpochPlugin
 from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger
@@ -142,7 +142,8 @@ def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
     done = {seed: _read_result(runs[seed], corpus, seed, parts) for seed in config.seeds}
     former = "char" in config.embeddings and any(map(_has_former_char, runs.values()))
-    results = [done[seed] or _train_seed(runs[seed], corpus, seed, parts, progress, former) for seed in config.seeds]
+    specs = [FORMER_CHAR if former and spec == "char" else spec for spec in config.embeddings]
+    results = [done[seed] or _train_seed(runs[seed], corpus, seed, parts, progress, specs) for seed in config.seeds]
     if all(done.values()):
         epochs = ", ".join(str(result["epochs"]) for result in results)
         hint = "more --epochs or --seeds extend it"
@@ -204,20 +205,14 @@ def rnn_type(config: TaggerConfig) -> str:
     return f"{config.rnn},init_range={config.init_range}"
 
 
-def build_tagger(config: TaggerConfig, corpus: TaggingCorpus, *, former_char: bool = False) -> SequenceTagger:
-    """Return an untrained tagger with random weights and the labels of the training part.
-
-    Args:
-        config: the settings.
-        corpus: the corpus.
-        former_char: as `build_embeddings` takes it.
-    """
+def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
+    """Return an untrained tagger with random weights and the labels of the training part."""
     with no_flair_bars():
         learned = Corpus(train=_training_part(config, corpus.corpus), sample_missing_splits=False)
         dictionary = learned.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
     reproject = config.reproject
     tagger = SequenceTagger(
-        embeddings=build_embeddings(config.embeddings, corpus.corpus, former_char=former_char),
+        embeddings=build_embeddings(config.embeddings, corpus.corpus),
         tag_dictionary=dictionary,
         tag_type=corpus.label_type,
         rnn_type=rnn_type(config),
@@ -293,12 +288,12 @@ def write_as_data(folder: Path) -> None:
 
 
 def _train_seed(
-    run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool, former_char: bool
+    run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool, specs: list[str]
 ) -> dict[str, Any]:
-    """Train one seed, or go on with it, and return its result."""
+    """Train one seed with embeddings by their specs, or go on with it, and return its result."""
     config: TaggerConfig = run.config
     flair.set_seed(seed)
-    tagger = build_tagger(config, corpus, former_char=former_char)
+    tagger = build_tagger(dataclasses.replace(config, embeddings=specs), corpus)
     if config.embeddings_storage_mode == "cpu":
         on_disk = None if config.storage is None else config.storage == "disk"
         keep_frozen(tagger.embeddings, corpus, on_disk=on_disk, progress=progress)

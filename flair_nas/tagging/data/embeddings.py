@@ -50,8 +50,11 @@ FORMS = (
     *("transformer:NAME_OR_PATH", *OF_THE_CORPUS),
 )
 
+FORMER_CHAR = "char of version 0.1"
+"""Spec of Flair's `CharacterEmbeddings`, which runs that version 0.1 began go on with."""
 
-def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence], *, former_char: bool = False) -> StackedEmbeddings:
+
+def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedEmbeddings:
     """Build a stack of embeddings, whose vectors are joined in the order of the specs.
 
     Flair's files of vectors and language models are pickles, which can run code: load only files that you trust.
@@ -70,17 +73,22 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence], *, former_c
             ``char``: `CharacterRNNEmbeddings`, trained with the tagger, with the alphabet of `corpus.train`,
             ``one-hot``: 100 trained weights for each word that `corpus.train` has twice or more.
         corpus: the source of the alphabet and the words.
-        former_char: build ``char`` as version 0.1 did, as Flair's `CharacterEmbeddings`. Runs that it began need them.
 
     Raises:
         FlairNasError: a spec is unknown or repeated, there is none, or a file or download fails.
+
+    Example:
+        >>> from flair_nas import build_embeddings, load_corpus
+        >>> embeddings = build_embeddings(["english", "char"], load_corpus("demo").corpus)
+        >>> embeddings.embedding_length
+        350
     """
     if not specs:
         raise FlairNasError(f"no embeddings: give one or more of {', '.join(FORMS)}")
     for spec in specs:
         if specs.count(spec) > 1:
             raise FlairNasError(f"embeddings {brief(spec)} are given twice; leave one out")
-    members = [_build_former_char(corpus) if spec == "char" and former_char else _build(spec, corpus) for spec in specs]
+    members = [_build(spec, corpus) for spec in specs]
     _warn_of_one_direction(members)
     name_in_order(members)
     stack = StackedEmbeddings(members, overwrite_names=False)
@@ -95,6 +103,8 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
     if spec == "char":
         return CharacterRNNEmbeddings.from_corpus(corpus)
+    if spec == FORMER_CHAR:
+        return _build_former_char(corpus)
     if spec == "one-hot":
         with no_flair_remarks(*OF_ALL_WORDS):
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
