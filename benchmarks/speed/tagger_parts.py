@@ -48,7 +48,7 @@ def measure_tagger(tagger: SequenceTagger, lines: Sequence[str], batch_size: int
     The tagger and the one with LSTMs take turns. The first round does not count. LSTMs with random weights find other
     spans than the tagger, and spans take time; so the rest counts for both as it is with the tagger's own.
     """
-    searched = any(isinstance(module, RecurrentLayer) for module in tagger.modules())
+    searched = any(isinstance(getattr(module, "rnn", None), RecurrentLayer) for module in tagger.modules())
     rounds: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     sentences = 0
     with _pooled_words_kept(tagger):
