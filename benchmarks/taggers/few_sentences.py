@@ -86,8 +86,8 @@ def sentence() -> str:
     own, _, english, local = (mean_and_spread(scores[count, words]) for words in WORDS)
     return (
         f"With the first {count:,} sentences of WNUT-2017 and `small-relu-tanh`, `one-hot char` has a test F1 of "
-        f"{own}, `english char` {english}. Local word vectors and character models, which have read raw text of the corpus, "
-        f"have {local} ([more, with the settings](../benchmarks/figures/taggers.md#few-sentences))."
+        f"{own}, `english char` {english}. Local word vectors and character models, which have read raw text of the "
+        f"corpus, have {local} ([more, with the settings](../benchmarks/figures/taggers.md#few-sentences))."
     )
 
 
