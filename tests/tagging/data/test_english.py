@@ -14,7 +14,8 @@ from pathlib import Path
 import flair
 import pytest
 import torch
-from flair.data import Dictionary, Sentence
+from flair.data import Corpus, Dictionary, Sentence
+from flair.datasets import FlairDatapointDataset
 from flair.embeddings import StackedEmbeddings
 from flair.models import SequenceTagger
 
@@ -83,6 +84,16 @@ def test_a_known_part_of_an_english_corpus() -> None:
     words = [token.text for sentence in corpus.test for token in sentence]  # type: ignore[union-attr]
     known = embed(EnglishEmbeddings(), words).any(dim=1).float().mean()
     assert known > 0.95
+
+
+@pytest.mark.parametrize(
+    ("text", "is_warned"),
+    [("Der Bundestag beschloss am Donnerstag ein Gesetz", True), ("The council passed a law on Thursday", False)],
+)
+def test_a_corpus_of_another_language_is_told(text: str, is_warned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    dataset = FlairDatapointDataset([Sentence(text)])
+    build_embeddings(["english"], Corpus(dataset, dataset, dataset))
+    assert ("different words of the corpus; are they of its language?" in caplog.text) == is_warned
 
 
 @pytest.mark.parametrize("rnn", ["small-tanh", "LSTM"])
