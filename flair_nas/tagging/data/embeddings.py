@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -21,6 +21,7 @@ from flair.embeddings import (
 )
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
+from flair_nas.runtime.word_table import WordTable
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
@@ -150,7 +151,9 @@ def _warn_of_one_direction(members: Sequence[TokenEmbeddings]) -> None:
         )
 
 
-def _warn_of_unknown(spec: str, vocabulary: Container[str], corpus: Corpus[Sentence], share: float) -> None:
+def _warn_of_unknown(
+    spec: str, vocabulary: Collection[str] | WordTable, corpus: Corpus[Sentence], share: float
+) -> None:
     """Warn of vectors for less than a share of the different words of a corpus."""
     words = {token.text for sentence in sentences_of(corpus.train)[:1000] for token in sentence}
     known = sum(word in vocabulary or word.lower() in vocabulary for word in words)
