@@ -47,6 +47,10 @@ class WordTable:
         """Pickle the path: a copy, or another process, maps the file again."""
         return type(self), (self.path,)
 
+    def __contains__(self, word: str) -> bool:
+        """Return True if a word is known, as it is or in lower case."""
+        return self._find(word) is not None
+
     def embed(self, words: Sequence[str]) -> Floats:
         """Return the vectors of words, [T, width]."""
         rows = [self._find(word) for word in words]

@@ -25,6 +25,7 @@ from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
+from flair_nas.tagging.data.english import EnglishEmbeddings
 from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members, frozen_prefixes
 from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger, forget_changing_embeddings
 
@@ -40,7 +41,10 @@ class EpochPlugin(TrainerPlugin):
         super().__init__()
         config: TaggerConfig = run.config
         self.run, self.config, self.tagger, self.seed, self.progress = run, config, tagger, seed, progress
-        weights = {m.name: repr(describe_state(m.state_dict())) for m in frozen_members(tagger.embeddings)}
+        weights = {
+            m.name: m.checksum if isinstance(m, EnglishEmbeddings) else repr(describe_state(m.state_dict()))
+            for m in frozen_members(tagger.embeddings)
+        }
         self.fixed: dict[str, Any] = {  # what a resumed run must not change, by its name in errors
             "corpus": corpus.sha256,
             "seed": seed,

@@ -46,6 +46,15 @@ class Width(int):
     """
 
 
+class SavedText(str):
+    """A text that embeddings of flair-nas save.
+
+    Saved models refer to this class, so loading one imports flair_nas.
+    """
+
+    __slots__ = ()  # `describe_state` then reads the text
+
+
 def imported_by_file() -> None:
     """Do nothing. Saved models refer to this function, so loading one imports flair_nas."""
 
@@ -72,10 +81,7 @@ def register(module: ModuleType) -> None:
 
     @functools.wraps(get_state)
     def get_state_dict(self: SequenceTagger) -> dict[str, Any]:
-        state = with_genotype(get_state(self), getattr(self, "rnn", None))
-        if any(type(module).__module__.startswith("flair_nas.") for module in self.embeddings.modules()):
-            state.setdefault(SAVED_KEY, {"bidirectional": self.bidirectional, "import": imported_by_file})
-        return state
+        return with_genotype(get_state(self), getattr(self, "rnn", None))
 
     @functools.wraps(from_state)
     def init_model_with_state_dict(cls: type, state: dict[str, Any], **kwargs: Any) -> SequenceTagger:

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.errors import FlairNasError
 from flair_nas.nn.recurrent_layer import ParallelRNN
+from flair_nas.tagging.registration import SavedText
 
 _CHARACTER = 25  # width of the vector of a character
 
@@ -109,4 +110,4 @@ class CharacterRNNEmbeddings(TokenEmbeddings):
 
     def to_params(self) -> dict[str, Any]:
         """Return the arguments from which Flair rebuilds the embeddings."""
-        return {"alphabet": self.alphabet, "embedding_length": self.embedding_length, "name": self.name}
+        return {"alphabet": SavedText(self.alphabet), "embedding_length": self.embedding_length, "name": self.name}

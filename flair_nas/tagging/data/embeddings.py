@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 import requests
@@ -20,19 +17,19 @@ from flair.embeddings import (
     PooledFlairEmbeddings,
     StackedEmbeddings,
     TokenEmbeddings,
-    TransformerWordEmbeddings,
     WordEmbeddings,
 )
-from torch import nn
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
+from flair_nas.runtime.word_table import WordTable
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import sentences_of
 from flair_nas.tagging.data.english import EnglishEmbeddings
-from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
+from flair_nas.tagging.data.frozen_embeddings import frozen_members
+from flair_nas.tagging.data.frozen_transformer import read_transformer
 from flair_nas.tagging.data.word_vectors import read_fasttext, read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import name_in_order
@@ -110,17 +107,19 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
             return words
     if spec == "english":
-        return EnglishEmbeddings()
+        english = EnglishEmbeddings()
+        _warn_of_unknown(spec, english.table, corpus, share=2 / 3)  # French has 0.6, tweets and Pidgin have more
+        return english
     if kind == "word" and argument:
         wanted = "word vectors: gensim's own, or those of word2vec, fastText or GloVe"
         vectors = cast(WordEmbeddings, _from_file(read_word_vectors, spec, argument, wanted))
-        _warn_of_unknown(spec, vectors.vocab, corpus)
+        _warn_of_unknown(spec, vectors.vocab, corpus, share=1 / 20)
         return vectors
     if kind == "fasttext" and argument:
         wanted = "a fastText model: .bin, or gensim's own (other vectors, such as .vec or word2vec's .bin: word:PATH)"
         return _from_file(read_fasttext, spec, argument, wanted)
     if kind == "transformer" and argument:
-        return _read_transformer(spec, argument)
+        return _by_name(read_transformer, spec, argument, file_form="transformer:PATH")
     if kind in LANGUAGE_MODELS and argument:
         path = user_path(argument)
         if path.exists() or len(path.parts) > 1 or path.suffix.lower() in (".pt", SUFFIX):
@@ -132,55 +131,6 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         raise FlairNasError(f"embeddings are separated by blanks, not by commas: {' '.join(spec.split(','))}")
     hint = did_you_mean(kind, {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}, count=2)
     raise FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
-
-
-def _read_transformer(spec: str, argument: str) -> TokenEmbeddings:
-    """Return a transformer with fixed weights, named after its folder and weights, or by its Hub name."""
-    match = None if user_path(argument).is_dir() else re.fullmatch(r"(.+),(\w+=.*)", argument)
-    source, option = match.groups() if match else (argument, "")
-    if option not in ("", "layers=last"):
-        raise FlairNasError(f"embeddings {brief(spec)}: unknown option {brief(option)}; layers=last is the only one")
-    # a separator of contexts, which are not read here, would add a row of random weights
-    options: Any = {"layers": "-1" if option else "all", "fine_tune": False, "use_context_separator": False}
-    make: Any = functools.partial(TransformerWordEmbeddings, **options)
-    path = user_path(source)
-    if is_folder := path.is_dir():
-        try:
-            member = make(str(path))
-        except Exception as error:  # a damaged file can raise nearly anything
-            fault = f"{path} {_describe_transformer(path)} ({shown(error)})"
-            raise FlairNasError(f"embeddings {brief(spec)}: {fault}") from error
-    elif path.is_absolute() or source.startswith(".") or len(path.parts) > 2 or path.exists():
-        what = "is no folder" if path.exists() else "does not exist"
-        raise FlairNasError(f"embeddings {brief(spec)}: {path} {what}; give the folder of a transformer, or a Hub name")
-    else:
-        member = _by_name(make, spec, source, file_form="transformer:PATH")
-    name = source
-    if is_folder:
-        member.base_model_name = member.model.config._name_or_path = path.resolve().name  # taggers show no more of it
-        weights = repr(describe_state(member.model.state_dict())).encode()
-        name = f"{member.base_model_name}-{hashlib.sha256(weights).hexdigest()[:6]}"  # others may be called alike
-    member.name = f"transformer-{name}" + (f",{option}" if option else "")
-    # taggers set all members to training, where a transformer has dropout
-    member.model.register_forward_pre_hook(_evaluate)
-    return cast(TokenEmbeddings, member)
-
-
-def _evaluate(model: nn.Module, _: object) -> None:
-    model.eval()
-
-
-def _describe_transformer(folder: Path) -> str:
-    """Say what is wrong with a folder that could not be read as a transformer, and what to do."""
-    parts = {
-        "config.json": ("config.json",),
-        "weights, such as model.safetensors": ("*.safetensors", "pytorch_model*.bin"),
-        "tokenizer, such as tokenizer.json": ("tokenizer.json", "vocab*", "*.model"),
-    }
-    for part, patterns in parts.items():
-        if not any(file for pattern in patterns for file in folder.glob(pattern)):
-            return f"has no {part}; copy it from where the model comes from, or save model and tokenizer once more"
-    return "has a file that is damaged, or of no transformer for PyTorch; copy or make it again"
 
 
 def _build_former_char(corpus: Corpus[Sentence]) -> CharacterEmbeddings:
@@ -201,11 +151,13 @@ def _warn_of_one_direction(members: Sequence[TokenEmbeddings]) -> None:
         )
 
 
-def _warn_of_unknown(spec: str, vocabulary: Collection[str], corpus: Corpus[Sentence]) -> None:
-    """Warn of vectors for fewer than one in twenty words of a corpus."""
+def _warn_of_unknown(
+    spec: str, vocabulary: Collection[str] | WordTable, corpus: Corpus[Sentence], share: float
+) -> None:
+    """Warn of vectors for less than a share of the different words of a corpus."""
     words = {token.text for sentence in sentences_of(corpus.train)[:1000] for token in sentence}
     known = sum(word in vocabulary or word.lower() in vocabulary for word in words)
-    if 20 * known < len(words):
+    if known < share * len(words):
         log.warning(
             "embeddings %s know %d of %d different words of the corpus; are they of its language?",
             *(spec, known, len(words)),
@@ -235,6 +187,8 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
     local = f"or give a local file as {file_form}, or english, one-hot and char, which need none"
     try:
         return make(name)
+    except FlairNasError as error:
+        raise FlairNasError(f"embeddings {brief(spec)}: {error}") from None
     except (requests.ConnectionError, requests.Timeout) as error:
         server = urlsplit(getattr(error.request, "url", None) or "").hostname or "the server"
         fault = f"{server}, from where Flair downloads them, cannot be reached; check the network, {local}"

@@ -12,13 +12,7 @@ from flair.embeddings.base import TokenEmbeddings, register_embeddings
 from flair_nas.errors import FlairNasError
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.data.embedding_folder import read_embedding_folder
-
-
-class Checksum(str):
-    """The checksum of a table in a saved tagger.
-
-    Saved models refer to this class, so loading one imports the embeddings.
-    """
+from flair_nas.tagging.registration import SavedText
 
 
 @register_embeddings
@@ -48,7 +42,7 @@ class EnglishEmbeddings(TokenEmbeddings):
         super().__init__()
         folder = resource_path("embeddings", "english")
         self.table, checksum = read_embedding_folder(folder, "reinstall flair-nas")
-        self.name, self.checksum = "english", Checksum(checksum)
+        self.name, self.checksum = "english", checksum
         self.static_embeddings = True
 
     @property
@@ -64,7 +58,7 @@ class EnglishEmbeddings(TokenEmbeddings):
 
     def to_params(self) -> dict[str, Any]:
         """Return what a saved tagger holds in place of the vectors."""
-        return {"name": self.name, "checksum": self.checksum}
+        return {"name": self.name, "checksum": SavedText(self.checksum)}
 
     @classmethod
     def from_params(cls, params: dict[str, Any]) -> EnglishEmbeddings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import pickle
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from flair.data import Corpus, Sentence
-from flair.embeddings import CharacterEmbeddings
+from flair.embeddings import CharacterEmbeddings, StackedEmbeddings
 from flair.embeddings.base import load_embeddings
 from flair.models import SequenceTagger
 from hypothesis import given, settings
@@ -37,7 +36,7 @@ from flair_nas import (
     train_taggers,
 )
 from flair_nas.tagging import training
-from flair_nas.tagging.data.embeddings import build_embeddings
+from flair_nas.tagging.data.embeddings import FORMER_CHAR, build_embeddings
 
 ALPHABET = "aelnstßé\U0001f600"
 LETTERS = st.sampled_from(ALPHABET + "xy\0\u200b\U0001f601")
@@ -184,7 +183,9 @@ def test_a_saved_tagger_loads_by_flair_alone(corpus: Corpus[Sentence], tmp_path:
     assert "CharacterRNN" in done.stdout
 
 
-FORMER = functools.partial(build_embeddings, former_char=True)  # as version 0.1 built them
+def build_former(specs: list[str], corpus: Corpus[Sentence]) -> StackedEmbeddings:
+    """Build embeddings as version 0.1 did."""
+    return build_embeddings([FORMER_CHAR if spec == "char" else spec for spec in specs], corpus)
 
 
 @pytest.mark.slow
@@ -193,7 +194,7 @@ def test_a_run_that_began_with_the_lstm_of_flair_keeps_it(tmp_path: Path, monkey
     sizes: dict[str, Any] = {"rnn": "small-tanh", "embeddings": ["one-hot", "char"], "hidden_size": 4, "batch_size": 64}
     config = TaggerConfig(corpus="demo", **sizes, epochs=1, device="cpu")
     with monkeypatch.context() as patch:
-        patch.setattr(training, "build_embeddings", lambda specs, corpus, **_: FORMER(specs, corpus))
+        patch.setattr(training, "build_embeddings", build_former)
         train_taggers(config, tmp_path / "run", parts=(), progress=False)
         shutil.copytree(tmp_path / "run", tmp_path / "other")
         longer = dataclasses.replace(config, epochs=2, seeds=[1, 2])
@@ -211,7 +212,7 @@ def test_a_search_that_began_with_the_lstm_of_flair_is_refused_by_name(
     sizes: dict[str, Any] = {"hidden_size": 4, "nodes": 1, "batch_size": 4, "epochs": 1, "device": "cpu"}
     config = TaggingSearchConfig(corpus=write_corpus(tmp_path / "corpus"), embeddings=["char"], **sizes)
     with monkeypatch.context() as patch:
-        patch.setattr(training, "build_embeddings", lambda specs, corpus, **_: FORMER(specs, corpus))
+        patch.setattr(training, "build_embeddings", build_former)
         search_genotype(config, tmp_path / "run", progress=False)
     with pytest.raises(FlairNasError, match="weights of Flair's CharacterEmbeddings, which `char` was up to version"):
         search_genotype(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)

@@ -14,7 +14,8 @@ from pathlib import Path
 import flair
 import pytest
 import torch
-from flair.data import Dictionary, Sentence
+from flair.data import Corpus, Dictionary, Sentence
+from flair.datasets import FlairDatapointDataset
 from flair.embeddings import StackedEmbeddings
 from flair.models import SequenceTagger
 
@@ -22,7 +23,7 @@ from flair_nas import EnglishEmbeddings, FlairNasError, load_tagger, resource_pa
 from flair_nas.tagging.data import english
 from flair_nas.tagging.data.corpora import load_corpus
 from flair_nas.tagging.data.embeddings import build_embeddings
-from flair_nas.tagging.data.frozen_embeddings import frozen_members
+from flair_nas.tagging.data.frozen_embeddings import frozen_members, is_kept, keep_frozen
 from flair_nas.tagging.safe_file import read_safe, write_safe
 
 WORDS = ["The", "the", "London", "london", "Kreeg", "kreeg", "Zzqxv", "é", "\U0001f600", "n't", "42"]
@@ -85,6 +86,16 @@ def test_a_known_part_of_an_english_corpus() -> None:
     assert known > 0.95
 
 
+@pytest.mark.parametrize(
+    ("text", "is_warned"),
+    [("Der Bundestag beschloss am Donnerstag ein Gesetz", True), ("The council passed a law on Thursday", False)],
+)
+def test_a_corpus_of_another_language_is_told(text: str, is_warned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    dataset = FlairDatapointDataset([Sentence(text)])
+    build_embeddings(["english"], Corpus(dataset, dataset, dataset))
+    assert ("different words of the corpus; are they of its language?" in caplog.text) == is_warned
+
+
 @pytest.mark.parametrize("rnn", ["small-tanh", "LSTM"])
 def test_a_saved_tagger_refers_to_the_vectors(rnn: str, tmp_path: Path) -> None:
     tagger = make_tagger(rnn)
@@ -108,6 +119,15 @@ def test_flair_alone_loads_a_saved_tagger(tmp_path: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert run.stdout.splitlines()[-1:] == ["0-english"], run.stderr
+
+
+def test_other_vectors_are_not_those_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path))
+    embeddings, corpus = EnglishEmbeddings(), load_corpus("demo")
+    keep_frozen(embeddings, corpus, on_disk=True)
+    assert is_kept(embeddings, corpus)
+    embeddings.checksum = "0" * 64
+    assert not is_kept(embeddings, corpus)
 
 
 def test_a_tagger_of_other_vectors_is_refused(tmp_path: Path, table: Path) -> None:
