@@ -19,9 +19,9 @@ from flair.data import Sentence
 from flair.embeddings import TokenEmbeddings
 
 from benchmarks.json_lines import RESULTS, as_table, lines_in, put
-from flair_nas import load_corpus
+from flair_nas import build_embeddings, load_corpus
 from flair_nas.tagging.data.corpora import sentences_of
-from flair_nas.tagging.data.embeddings import build_embeddings
+from flair_nas.tagging.data.embeddings import FORMER_CHAR
 
 KEPT = RESULTS / "beside_flair.jsonl"
 PART = "characters of words"
@@ -46,7 +46,7 @@ def measure(name: str, data_root: str | None = None, limit: int | None = None) -
     torch.set_num_threads(1)
     flair.set_seed(1)
     data = load_corpus(name, data_root=data_root)
-    ways = [build_embeddings(["char"], data.corpus, former_char=former).embeddings[0] for former in (True, False)]
+    ways = [build_embeddings([spec], data.corpus).embeddings[0] for spec in (FORMER_CHAR, "char")]
     sentences = sentences_of(data.corpus.train)[:limit]
     seconds = [0.0, 0.0]
     for way in ways:  # the first step warms up

@@ -102,7 +102,7 @@ class Run(Generic[Config]):
     def check_same(self, saved: Mapping[str, object], present: Mapping[str, object]) -> None:
         """Refuse to resume if a saved value differs from the present one. Its name stands in the error."""
         for name, value in present.items():
-            if saved.get(name) != value:
+            if saved[name] != value:
                 raise FlairNasError(
                     f"{self.folder}: the {name} is another one than when this run began; give it back, or choose "
                     "another folder"

@@ -63,7 +63,7 @@ class EpochPlugin(TrainerPlugin):
 
     def restore(self, state: dict[str, Any]) -> int:
         """Restore all but the optimizer, which the trainer makes later, and return the number of epochs done."""
-        self.run.check_same(state["fixed"], self.fixed)
+        self.run.check_same(dict.fromkeys(self.fixed) | state["fixed"], self.fixed)  # a name holds a checksum
         present = self.tagger.state_dict()  # checkpoints lack frozen weights, and former ones have them
         frozen = {name: weight for name, weight in present.items() if name.startswith(self.frozen)}
         self.tagger.load_state_dict(frozen | state["model"])

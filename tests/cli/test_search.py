@@ -72,7 +72,9 @@ def test_a_search_prints_the_genotype_where_it_is_and_the_next_command(
     assert first == genotype.one_line()
     assert f"genotype: {out / 'genotype.json'}; epochs: 2" in rest[0]
     assert any(
-        "next: flair-nas tag train --corpus YOUR_CORPUS" in line and str(out / "genotype.json") in line for line in rest
+        "next: flair-nas tag train --preset few-sentences --corpus YOUR_CORPUS" in line
+        and str(out / "genotype.json") in line
+        for line in rest
     )
     assert re.search(
         r"epoch 2 of 2: train perplexity [\d.]+, valid perplexity [\d.]+, MAD intra 0\.\d+, .*left; ", shown.err

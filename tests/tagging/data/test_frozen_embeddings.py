@@ -324,7 +324,7 @@ def test_what_is_embedded_anew_is_told_once(files: dict[str, str], caplog: pytes
     with caplog.at_level(logging.INFO, logger="flair_nas"):
         tagging_task.prepare(config.one(), corpus, progress=False)
         assert caplog.text.count(said) == 1 and f"{said}{pooled}, pooled over the words met so far" in caplog.text
-        assert "(what is pooled is kept); Char, which learn" in caplog.text
+        assert "(what is pooled is kept); CharacterRNN, which learn" in caplog.text
         caplog.clear()
         kept(files, on_disk=False)
     assert said not in caplog.text
