@@ -120,8 +120,8 @@ def run_killed(
 
 
 def draw_moments(epochs: int, kills: int, seed: int) -> list[float]:
-    """Moments of a run of some epochs, but for its last tenth, so that the last kill does not come too late."""
-    return (np.random.default_rng(seed).random(kills) * 0.9 * epochs).tolist()
+    """Moments of a run of some epochs, but for its last fifth, so that the last kill does not come too late."""
+    return (np.random.default_rng(seed).random(kills) * 0.8 * epochs).tolist()
 
 
 def _seconds(process: Any) -> float:
