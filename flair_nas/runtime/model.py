@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
@@ -13,6 +13,17 @@ from flair_nas.runtime.decoding import Floats
 
 STEPS = 1 << 13
 """Time steps of a run, with padding, up to which onnxruntime keeps the memory for the next run."""
+
+T = TypeVar("T")
+
+
+def batch_by_length(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield items of like length together, the longest ones first: at most `STEPS` steps with padding, or one item."""
+    order = sorted(items, key=length)
+    while order:
+        count = max(1, STEPS // max(1, length(order[-1])))
+        yield order[-count:]
+        del order[-count:]
 
 
 class Model:

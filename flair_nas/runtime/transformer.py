@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.runtime.decoding import Floats
-from flair_nas.runtime.model import STEPS, Model
+from flair_nas.runtime.model import Model, batch_by_length
 from flair_nas.runtime.words import Word
 
 
@@ -80,12 +80,9 @@ class Transformer:
 
     def _run(self, windows: Sequence[Sequence[int]]) -> list[Floats]:
         """Return the states of each window, [pieces, width]; windows of like length are read together."""
-        order = sorted(range(len(windows)), key=lambda number: len(windows[number]))
         states: dict[int, Floats] = {}
-        while order:
-            longest = max(1, len(windows[order[-1]]))
-            part = order[-max(1, STEPS // longest) :]
-            del order[-len(part) :]
+        for part in batch_by_length(range(len(windows)), lambda number: len(windows[number])):
+            longest = max(1, len(windows[part[-1]]))
             ids = np.full((len(part), longest), self.settings["padding"], np.int64)
             mask = np.zeros_like(ids)
             for row, (number, used) in enumerate(zip(part, mask)):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flair_nas.errors import FlairNasError
 from flair_nas.runtime.decoding import Floats
-from flair_nas.runtime.model import STEPS, Model
+from flair_nas.runtime.model import Model, batch_by_length
 from flair_nas.runtime.transformer import Transformer
 from flair_nas.runtime.word_table import WordTable
 from flair_nas.runtime.words import Word
@@ -73,14 +73,10 @@ class WordCharacters:
 
     def _embed_words(self, words: set[Codes]) -> dict[Codes, Floats]:
         """Return the vector of each word, [width]; words of like length are read together, and few long ones."""
-        order = sorted(words, key=len)
         vectors: dict[Codes, Floats] = {}
-        while order:
-            count = max(1, min(len(order), STEPS // len(order[-1])))
-            part = order[-count:]
-            del order[-count:]
+        for part in batch_by_length(words, len):
             lengths = np.array([*map(len, part)])
-            ids = np.zeros((count, lengths[-1]), np.int64)
+            ids = np.zeros((len(part), lengths[-1]), np.int64)
             for row, codes in zip(ids, part):
                 row[: len(codes)] = codes
             vectors |= zip(part, self.model.run(["vectors"], {"ids": ids, "lengths": lengths})[0])
