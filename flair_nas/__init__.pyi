@@ -1,6 +1,6 @@
-from flair_nas.character_model.config import CharacterModelConfig as CharacterModelConfig
-from flair_nas.character_model.evaluation import evaluate_character_model as evaluate_character_model
-from flair_nas.character_model.training import train_character_models as train_character_models
+from flair_nas.embedding.character_model.config import CharacterModelConfig as CharacterModelConfig
+from flair_nas.embedding.character_model.evaluation import evaluate_character_model as evaluate_character_model
+from flair_nas.embedding.character_model.training import train_character_models as train_character_models
 from flair_nas.errors import FlairNasError as FlairNasError
 from flair_nas.genotype import Edge as Edge
 from flair_nas.genotype import Gate as Gate

@@ -31,7 +31,7 @@ ORDER = (
     "supernet",
     "language_model",
     "tagging",
-    "character_model",
+    "embedding",
     "onnx",
     "search",
     "experiments",
@@ -42,7 +42,7 @@ ORDER = (
 """All packages and loose modules, from the lowest to the uppermost."""
 APART = {("tagging", "language_model")}
 """Pairs that do not import each other, although the order would allow it."""
-FLAIR = ("tagging/", "character_model/", "onnx/", "search/objectives/", "experiments/tagging_task.py")
+FLAIR = ("tagging/", "embedding/", "onnx/", "search/objectives/", "experiments/tagging_task.py")
 """Places that may import Flair; others may for types alone."""
 LOADERS = {"import_module", "resolve_name"}
 """Functions that import a module by a string."""

@@ -8,9 +8,9 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli.command import EXIT_CODES, build_parser
 from flair_nas.cli.flags import count, describe_preset
+from flair_nas.embedding.character_model.config import CharacterModelConfig
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.several_config import OBJECTIVES, settings_class
 from flair_nas.select.config import SelectConfig, TextSelectConfig

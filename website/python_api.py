@@ -22,7 +22,7 @@ PAGES: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "character_models": (
         "Character models",
         "Training Flair's character language models, for `FlairEmbeddings`.",
-        ["character_model", "tagging.data.character_models"],
+        ["embedding.character_model", "tagging.data.character_models"],
     ),
     "select": (
         "Select",

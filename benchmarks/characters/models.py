@@ -30,10 +30,10 @@ from torch.nn import functional
 
 from benchmarks.json_lines import as_table
 from benchmarks.speed.recurrent_speed import in_turn, ratio
-from flair_nas.character_model.config import CharacterModelConfig
-from flair_nas.character_model.evaluation import score_ids
-from flair_nas.character_model.text import Splits, load_characters
-from flair_nas.character_model.training import train_character_models
+from flair_nas.embedding.character_model.config import CharacterModelConfig
+from flair_nas.embedding.character_model.evaluation import score_ids
+from flair_nas.embedding.character_model.text import Splits, load_characters
+from flair_nas.embedding.character_model.training import train_character_models
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.genotype.sampling import random_genotype
 from flair_nas.language_model.model import detach

@@ -33,8 +33,8 @@ from benchmarks.characters.models import EMBEDDING, HIDDEN, SETTLING, folder_of,
 from benchmarks.characters.modern_layers import LAYERS, K, register
 from benchmarks.json_lines import RESULTS, append, as_table, lines_so_far
 from benchmarks.tables.spec import load_table
-from flair_nas.character_model.config import CharacterModelConfig
-from flair_nas.character_model.training import train_character_models
+from flair_nas.embedding.character_model.config import CharacterModelConfig
+from flair_nas.embedding.character_model.training import train_character_models
 from flair_nas.errors import NotFiniteError
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.settings.resolve import resolve

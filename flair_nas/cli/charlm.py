@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli.flags import Actions, add_action, add_output_flags, add_run_flags, count, settings_of_run
 from flair_nas.cli.log import format_size, quiet_libraries, shows_progress
+from flair_nas.embedding.character_model.config import CharacterModelConfig
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.storage.paths import typed, user_path
@@ -55,7 +55,7 @@ def train(arguments: argparse.Namespace) -> int:
     config, out = settings_of_run(arguments, CharacterModelConfig, "character_model", CharacterModelConfig.may_change)
     quiet_libraries(arguments)
     with exit_on_signal():
-        from flair_nas.character_model.training import estimate_training, train_character_models
+        from flair_nas.embedding.character_model.training import estimate_training, train_character_models
 
     if arguments.estimate:
         print(estimate_training(config, progress=shows_progress(arguments)))
@@ -87,7 +87,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         raise FlairNasError(f"{model}: there is no such file of a character model")
     quiet_libraries(arguments)
     with exit_on_signal():
-        from flair_nas.character_model.evaluation import evaluate_character_model
+        from flair_nas.embedding.character_model.evaluation import evaluate_character_model
         from flair_nas.tagging.quiet import flair_device
 
     with flair_device(arguments.device):

@@ -8,9 +8,9 @@ from unittest import mock
 
 import killing
 
-from flair_nas.character_model import training
-from flair_nas.character_model.config import CharacterModelConfig
-from flair_nas.character_model.training import train_character_models
+from flair_nas.embedding.character_model import training
+from flair_nas.embedding.character_model.config import CharacterModelConfig
+from flair_nas.embedding.character_model.training import train_character_models
 
 GATED = "tanh0-relu1/state=tanh-relu/input=sigmoid-identity"
 LINES = ("Ada Byron saw London .", "In Oslo Grace sang", "so it was , and so it is")

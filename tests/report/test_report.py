@@ -19,10 +19,10 @@ import pytest
 from small_language_model import settings as language_model
 from small_search import JOINT, KINDS, SMALL, no_picture, patched, with_samples, write_text
 
-from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli import main
 from flair_nas.drawing import charts
 from flair_nas.drawing.curves import load_template
+from flair_nas.embedding.character_model.config import CharacterModelConfig
 from flair_nas.experiments.counts import f1, pack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.genotype import Genotype, random_genotype

@@ -30,9 +30,9 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
-from flair_nas.character_model.config import CharacterModelConfig
-from flair_nas.character_model.evaluation import CharacterScore, evaluate_columns, score_ids
-from flair_nas.character_model.text import Splits, encode_characters, load_characters
+from flair_nas.embedding.character_model.config import CharacterModelConfig
+from flair_nas.embedding.character_model.evaluation import CharacterScore, evaluate_columns, score_ids
+from flair_nas.embedding.character_model.text import Splits, encode_characters, load_characters
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.language_model.model import detach
 from flair_nas.language_model.text.corpus import TextCorpus, batchify

@@ -17,11 +17,11 @@ from flair.trainers.language_model_trainer import LanguageModelTrainer, TextCorp
 from small_character_model import GATED, LINES, run_training, settings, write_text_folder
 
 from flair_nas import FlairNasError, Genotype
-from flair_nas.character_model import text as character_text
-from flair_nas.character_model import training
-from flair_nas.character_model.config import CharacterModelConfig
-from flair_nas.character_model.evaluation import evaluate_character_model
-from flair_nas.character_model.training import train_character_models
+from flair_nas.embedding.character_model import text as character_text
+from flair_nas.embedding.character_model import training
+from flair_nas.embedding.character_model.config import CharacterModelConfig
+from flair_nas.embedding.character_model.evaluation import evaluate_character_model
+from flair_nas.embedding.character_model.training import train_character_models
 from flair_nas.runs.run import RunStopped
 from flair_nas.tagging.data.character_models import load_character_model, save_character_model
 
@@ -104,7 +104,7 @@ def test_a_stopped_training_goes_on_within_a_split(rnn: str, text: str, tmp_path
 
 @pytest.mark.slow
 def test_ten_kills_change_nothing(text: str, tmp_path: Path) -> None:
-    context = killing.processes("flair_nas.character_model.training", "small_character_model")
+    context = killing.processes("flair_nas.embedding.character_model.training", "small_character_model")
     chosen = settings(text, rnn=GATED, epochs=4)
     times = killing.run_whole(context, chosen, tmp_path / "whole", run_training)
     moments = killing.draw_moments(3, 10, seed=3)

@@ -13,7 +13,7 @@ import numpy as np
 from flair.data import Dictionary
 from torch import Tensor
 
-from flair_nas.character_model.config import CharacterModelConfig
+from flair_nas.embedding.character_model.config import CharacterModelConfig
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, TextCorpus, batchify, load_text
 from flair_nas.storage.paths import user_path

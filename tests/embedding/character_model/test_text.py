@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from flair_nas import FlairNasError
-from flair_nas.character_model.config import CharacterModelConfig
-from flair_nas.character_model.evaluation import evaluate_character_model, evaluate_columns
-from flair_nas.character_model.text import Splits, load_characters
+from flair_nas.embedding.character_model.config import CharacterModelConfig
+from flair_nas.embedding.character_model.evaluation import evaluate_character_model, evaluate_columns
+from flair_nas.embedding.character_model.text import Splits, load_characters
 from flair_nas.language_model.text.corpus import END, UNKNOWN, TextCorpus, Vocabulary, load_text
 from flair_nas.tagging.data.character_models import load_character_model, save_character_model
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from flair_nas.character_model.text import characters_of, encode_characters
+from flair_nas.embedding.character_model.text import characters_of, encode_characters
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.saved import encode_text
 from flair_nas.language_model.text.config import TextSettings

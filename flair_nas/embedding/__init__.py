@@ -1,0 +1,1 @@
+"""Embeddings from one's own text."""
