@@ -33,7 +33,7 @@ def __dir__() -> list[str]:
 
 
 def _register(module: ModuleType) -> None:
-    for classes in ("document_embeddings", "data.character_embeddings", "data.english"):
+    for classes in ("document_embeddings", "data.character_embeddings", "data.table_embeddings"):
         import_module(f"flair_nas.tagging.{classes}")  # registers them with Flair
     import_module("flair_nas.tagging.registration").register(module)
 

@@ -1,6 +1,8 @@
 from flair_nas.embedding.character_model.config import CharacterModelConfig as CharacterModelConfig
 from flair_nas.embedding.character_model.evaluation import evaluate_character_model as evaluate_character_model
 from flair_nas.embedding.character_model.training import train_character_models as train_character_models
+from flair_nas.embedding.config import EmbeddingConfig as EmbeddingConfig
+from flair_nas.embedding.training import train_embeddings as train_embeddings
 from flair_nas.errors import FlairNasError as FlairNasError
 from flair_nas.genotype import Edge as Edge
 from flair_nas.genotype import Gate as Gate
@@ -41,7 +43,8 @@ from flair_nas.tagging.data.character_models import load_character_model as load
 from flair_nas.tagging.data.conversion import convert_corpus as convert_corpus
 from flair_nas.tagging.data.corpora import load_corpus as load_corpus
 from flair_nas.tagging.data.embeddings import build_embeddings as build_embeddings
-from flair_nas.tagging.data.english import EnglishEmbeddings as EnglishEmbeddings
+from flair_nas.tagging.data.table_embeddings import EnglishEmbeddings as EnglishEmbeddings
+from flair_nas.tagging.data.table_embeddings import SubwordEmbeddings as SubwordEmbeddings
 from flair_nas.tagging.document_embeddings import DocumentRNNEmbeddings as DocumentRNNEmbeddings
 from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
 from flair_nas.tagging.patches.viterbi_loss import use_fast_crf as use_fast_crf

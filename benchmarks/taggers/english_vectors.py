@@ -27,9 +27,8 @@ import numpy as np
 import psutil
 
 from benchmarks.json_lines import as_table, lines_in, lines_so_far, put
-from flair_nas import resource_path
 from flair_nas.experiments.statistics import mean_and_spread
-from flair_nas.tagging.data.embedding_folder import read_embedding_folder
+from flair_nas.tagging.data.table_embeddings import EnglishEmbeddings
 
 RESULTS = Path(__file__).parents[1] / "results" / "english_vectors.jsonl"
 LOADED = ("english", "gensim")
@@ -155,7 +154,7 @@ def measure(name: str, path: str, words: list[str]) -> dict[str, float]:
     if name == "gensim":
         vectors = KeyedVectors.load(path)
     else:
-        table, _ = read_embedding_folder(resource_path("embeddings", "english"), "")
+        table = EnglishEmbeddings().table
     loaded = time.perf_counter()
     if name == "gensim":
         [vectors[word] for word in words if word in vectors]

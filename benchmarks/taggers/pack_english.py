@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 from flair_nas import resource_path
-from flair_nas.tagging.data.embedding_folder import write_embedding_folder
+from flair_nas.tagging.data.embedding_folder import TABLE, write_about, write_table
 
 ABOUT = {
     "name": "english",
@@ -29,7 +29,7 @@ def main() -> None:
     rows = dict(zip(source["words"].tobytes().decode().split("\n"), source["rows"].tolist()))
     folder = resource_path("embeddings") / "english"
     folder.mkdir(exist_ok=True)
-    write_embedding_folder(folder, rows, source["vectors"].astype(np.float32), ABOUT)
+    write_about(folder, ABOUT | write_table(folder / TABLE, rows, source["vectors"].astype(np.float32)))
 
 
 if __name__ == "__main__":

@@ -52,19 +52,21 @@ def add_run_flags(
 ) -> None:
     """Add ``--out``, ``--resume``, ``--preset``, ``--config``, perhaps ``--estimate``, and a flag for each setting.
 
-    `kinds` of presets are separated by blanks. `out` and `estimate` are help texts. `add_setting_flags` explains the
-    other arguments.
+    `kinds` of presets are separated by blanks. An empty text means that there are none. `out` and `estimate` are help
+    texts. `add_setting_flags` explains the other arguments.
     """
-    parser.epilog = f"{parser.epilog or ''}\n\n{_PRECEDENCE}".lstrip()
+    precedence = _PRECEDENCE if kinds else _PRECEDENCE.replace(" --preset, then", "")
+    parser.epilog = f"{parser.epilog or ''}\n\n{precedence}".lstrip()
     # argparse would list all flags, which take a page
-    parser.usage = (
-        "%(prog)s --out DIR [--preset PRESET] [--config FILE] [settings]\n       %(prog)s --resume DIR [settings]"
-    )
+    preset = "[--preset PRESET] " if kinds else ""
+    parser.usage = f"%(prog)s --out DIR {preset}[--config FILE] [settings]\n       %(prog)s --resume DIR [settings]"
     parser.add_argument("--out", metavar="DIR", help=out)
     parser.add_argument("--resume", metavar="DIR", help="resume the run in this folder; the result stays exact")
-    parser.add_argument("--preset", help="bundled settings, such as those of a paper; see --list-presets")
-    folders = tuple(f"presets/{kind}" for kind in kinds.split())
-    parser.add_argument("--list-presets", action=_ListPresets, const=folders, nargs=0, help="list the presets and exit")
+    parser.set_defaults(preset=None)
+    if folders := tuple(f"presets/{kind}" for kind in kinds.split()):
+        help = "list the presets and exit"
+        parser.add_argument("--preset", help="bundled settings, such as those of a paper; see --list-presets")
+        parser.add_argument("--list-presets", action=_ListPresets, const=folders, nargs=0, help=help)
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, such as OUT/config.yaml")
     if estimate:
         parser.add_argument("--estimate", action="store_true", help=estimate)

@@ -1,1 +1,1 @@
-"""Embeddings from one's own text."""
+"""Embeddings from one's own text: word vectors, character models, and the folder that holds both."""

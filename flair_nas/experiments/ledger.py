@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.experiments.config import parse_time
 from flair_nas.experiments.jobs import Outcome, ProcessDiedError
+from flair_nas.runs.duration import parse_time
 from flair_nas.storage.files import hash_data, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.version import __version__

@@ -25,9 +25,9 @@ from flair_nas.errors import FlairNasError
 from flair_nas.onnx.graph import Graph, to_array
 from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_linear, write_zero_state
 from flair_nas.onnx.transformer import NotExportableError, export_transformer
-from flair_nas.storage.files import copy_whole, whole_file, write_text
+from flair_nas.storage.files import whole_file, write_text
 from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
-from flair_nas.tagging.data.english import EnglishEmbeddings
+from flair_nas.tagging.data.table_embeddings import EnglishEmbeddings, SubwordEmbeddings, TableEmbeddings
 
 log = logging.getLogger("flair_nas")
 
@@ -66,9 +66,10 @@ def _export_one_hot(member: OneHotEmbeddings, place: Place) -> dict[str, Any]:
     return {"kind": "table", **_write_table(place, member.vocab_dictionary.get_items(), vectors), "loose": False}
 
 
-def _export_english(member: EnglishEmbeddings, place: Place) -> dict[str, Any]:
+def _export_word_table(member: TableEmbeddings, place: Place) -> dict[str, Any]:
     name = f"{place.stem}.safetensors"
-    copy_whole(member.table.path, place.folder / name)
+    with whole_file(place.folder / name) as file:
+        member.table.data.tofile(file)
     return {"kind": "words", "words": name}
 
 
@@ -104,7 +105,8 @@ def _export_transformer(member: TransformerWordEmbeddings, place: Place) -> dict
 _EXPORTS: dict[type, Callable[[Any, Place], dict[str, Any]]] = {
     WordEmbeddings: _export_word_vectors,
     OneHotEmbeddings: _export_one_hot,
-    EnglishEmbeddings: _export_english,
+    EnglishEmbeddings: _export_word_table,
+    SubwordEmbeddings: _export_word_table,
     CharacterEmbeddings: _export_characters,
     CharacterRNNEmbeddings: _export_character_layer,
     FlairEmbeddings: _export_language_model,

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flair_nas.experiments.config import parse_time
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.runs.duration import duration
+from flair_nas.runs.duration import duration, parse_time
 from flair_nas.select.config import SelectSettings
 
 MARGIN = 0.85

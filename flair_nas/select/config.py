@@ -6,10 +6,11 @@ import itertools
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from flair_nas.experiments.config import PoolSettings, check_time
+from flair_nas.experiments.config import PoolSettings
 from flair_nas.experiments.tasks import TAGGING, TEXT, Task
 from flair_nas.language_model.config import LanguageModelSettings
 from flair_nas.language_model.text.config import TextSettings
+from flair_nas.runs.duration import check_time
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.settings.fields import COUNT, find_problems, get_kinds, raise_problems, setting, takes_flair_names

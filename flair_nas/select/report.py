@@ -9,12 +9,11 @@ from typing import Any
 
 from flair_nas.drawing.charts import Point
 from flair_nas.errors import as_markdown
-from flair_nas.experiments.config import format_time, parse_time
 from flair_nas.experiments.counts import unpack_counts
 from flair_nas.experiments.ledger import Ledger, Run
 from flair_nas.experiments.statistics import compare, epoch_seconds, mean_and_spread
 from flair_nas.experiments.tasks import Task
-from flair_nas.runs.duration import duration
+from flair_nas.runs.duration import duration, format_time, parse_time
 from flair_nas.select.candidates import Candidate, is_baseline
 from flair_nas.select.config import SelectSettings
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _COMMANDS = {
+    "character_epochs": "embed train",
     "budget": "select",
     "strategy": "search",
     "corpus": "tag train",

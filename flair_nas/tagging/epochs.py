@@ -25,8 +25,8 @@ from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.data.english import EnglishEmbeddings
 from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members, frozen_prefixes
+from flair_nas.tagging.data.table_embeddings import EnglishEmbeddings
 from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger, forget_changing_embeddings
 
 log = logging.getLogger("flair_nas")

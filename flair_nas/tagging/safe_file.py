@@ -42,6 +42,7 @@ _KINDS: dict[str, dict[str, Any]] = {
         vocab=dict, stable=bool, fine_tune=bool, force_cpu=bool, field=(str, NoneType), name=str, embedding_length=int
     ),
     "EnglishEmbeddings": dict(name=str, checksum=str),
+    "SubwordEmbeddings": dict(name=str, size=int, width=int),
     "CharacterEmbeddings": dict(path_to_char_dict=Dictionary, char_embedding_dim=int, hidden_size_char=int, name=str),
     "CharacterRNNEmbeddings": dict(alphabet=str, embedding_length=int, name=str),
     "OneHotEmbeddings": dict(vocab_dictionary=Dictionary, field=str, embedding_length=int, stable=bool),

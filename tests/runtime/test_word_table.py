@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from flair_nas.runtime.word_table import WordTable, map_tensors
-from flair_nas.tagging.data.embedding_folder import TABLE, write_embedding_folder
+from flair_nas.runtime.word_table import WordTable, hash_parts, read_tensors
+from flair_nas.tagging.data.embedding_folder import TABLE, write_table
 
 ROWS = {"the": 0, "them": 1, "The": 2, "THE": 0, "t": 3, "é": 4, "É": 4, "e": 5, "ﬁ": 0, "Oslo": 1, "OSLO": 2}
 ROWS |= {"i̇stanbul": 3, "İstanbul": 6, "😂": 4, "a b": 5, "zz": 5, "ZZ": 0, "!": 5}
@@ -25,7 +25,7 @@ VECTORS[6] = VECTORS[3]
 @cache
 def written() -> Path:
     folder = Path(tempfile.mkdtemp())
-    write_embedding_folder(folder, ROWS, VECTORS, {"name": "some"})
+    write_table(folder / TABLE, ROWS, VECTORS)
     return folder / TABLE
 
 
@@ -61,7 +61,7 @@ def test_the_same_is_written_once() -> None:
 
 
 def test_a_table_of_one_word_and_a_row_of_zeros(tmp_path: Path) -> None:
-    write_embedding_folder(tmp_path, {"a": 0}, np.zeros((1, 2), np.float32), {})
+    write_table(tmp_path / TABLE, {"a": 0}, np.zeros((1, 2), np.float32))
     assert WordTable(tmp_path / TABLE).embed(["a", "b", ""]).tolist() == [[0, 0]] * 3
 
 
@@ -73,7 +73,7 @@ def test_a_copy_maps_the_same_file() -> None:
 
 
 def test_mapped_tensors_are_those_of_the_library() -> None:
-    mapped, loaded = map_tensors(written()), load_file(written())
+    mapped, loaded = read_tensors(np.memmap(written(), np.uint8, "r")), load_file(written())
     assert mapped.keys() == loaded.keys()
     for name, tensor in loaded.items():
         np.testing.assert_array_equal(mapped[name], tensor)
@@ -81,7 +81,29 @@ def test_mapped_tensors_are_those_of_the_library() -> None:
 
 
 def test_the_same_words_give_the_same_bytes(tmp_path: Path) -> None:
-    write_embedding_folder(tmp_path, dict(reversed(ROWS.items())), VECTORS, {"name": "some"})
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {
-        file.name: file.read_bytes() for file in written().parent.iterdir()
-    }
+    write_table(tmp_path / TABLE, dict(reversed(ROWS.items())), VECTORS)
+    assert (tmp_path / TABLE).read_bytes() == written().read_bytes()
+
+
+@given(st.text(max_size=30))
+def test_parts_have_the_numbers_of_gensim(word: str) -> None:
+    from gensim.models.fasttext_inner import compute_ngrams_bytes, ft_hash_bytes
+
+    assert [*hash_parts(word)] == [*map(ft_hash_bytes, compute_ngrams_bytes(word, 3, 6))]
+
+
+def test_a_word_that_is_not_in_the_table_has_the_mean_of_its_parts(tmp_path: Path) -> None:
+    parts = np.random.default_rng(2).normal(size=(16, 5)).astype(np.float32)
+    write_table(tmp_path / TABLE, ROWS, VECTORS, parts)
+    table = WordTable(tmp_path / TABLE)
+    scales = np.abs(parts).max(axis=1, keepdims=True) / 127
+    rounded = np.rint(parts / scales) * scales
+    for word in ("OSLOS", "the end", "ééé"):
+        np.testing.assert_allclose(
+            table.embed([word])[0], rounded[[number % 16 for number in hash_parts(word)]].mean(axis=0), rtol=1e-5
+        )
+    words = ["OSLO", "Oslo", "the"]  # each has its own row, in its own spelling
+    np.testing.assert_array_equal(table.embed(words), [expected(word) for word in words])
+    assert not table.embed([""]).any() and "THEM" not in table
+    copy = pickle.loads(pickle.dumps(WordTable(np.fromfile(tmp_path / TABLE, np.uint8))))
+    np.testing.assert_array_equal(copy.embed(["ééé", "the"]), table.embed(["ééé", "the"]))

@@ -18,7 +18,6 @@ from small_tagging import write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
-from flair_nas.experiments.config import parse_time
 from flair_nas.experiments.counts import count_file, f1, pack_counts
 from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.ledger import Ledger
@@ -28,6 +27,7 @@ from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.genotype import random_genotype
 from flair_nas.library.layer_spec import parse_layer_spec, to_layer_spec
 from flair_nas.library.named import load_genotype
+from flair_nas.runs.duration import parse_time
 from flair_nas.runs.run import RunStopped
 from flair_nas.select.candidates import (
     Candidate,

@@ -19,12 +19,12 @@ from small_tagging import write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
-from flair_nas.experiments.config import parse_time
 from flair_nas.experiments.counts import pack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
 from flair_nas.library.named import bundled_names, load_genotype
+from flair_nas.runs.duration import parse_time
 from flair_nas.runs.run import RunStopped
 from flair_nas.select.candidates import SMALL_CELLS, list_usual_layers, random_layers
 from flair_nas.select.clock import Clock, Workload

@@ -17,7 +17,7 @@ import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import flair
 import torch
@@ -97,18 +97,24 @@ def train_character_models(
         if config.rnn.lower() not in rnn_layers:  # a bad name should not cost the time that a text takes to load
             build_rnn(config.rnn, 1, 1, names=TEXT_LAYERS, setting="rnn")
         with open_run(out, config, may_change=config.may_change, command="flair-nas charlm train") as run:
-            if (written := run.folder / "config.yaml").exists():
-                before = read_run_settings(written, CharacterModelConfig)
-                if {*before.directions()} - {*config.directions()}:
-                    change = f"direction was {before.direction} and cannot become {config.direction}"
-                    raise FlairNasError(f"{run.folder}: {change}; --direction both goes on with both")
-            text = load_characters(config, progress)
-            figures = {}
-            for direction in config.directions():
-                figures[direction] = _train_direction(run.part(direction), *text, progress)
-            run.accept()  # not yet done if all were finished
-            run.finish({**figures, "epochs": max(of["epochs"] for of in figures.values())})
-            return figures
+            return train_directions(run, progress)
+
+
+def train_directions(run: Run[CharacterModelConfig], progress: bool) -> dict[str, dict[str, Any]]:
+    """Train the models of an open run on `flair.device`, and return the figures of each direction."""
+    config = run.config
+    if (written := run.folder / "config.yaml").exists():
+        before = read_run_settings(written, CharacterModelConfig)
+        if {*before.directions()} - {*config.directions()}:
+            change = f"direction was {before.direction} and cannot become {config.direction}"
+            raise FlairNasError(f"{run.folder}: {change}; --direction both goes on with both")
+    text = load_characters(config, progress)
+    figures = {}
+    for direction in config.directions():
+        figures[direction] = _train_direction(run.part(direction), *text, progress)
+    run.accept()  # not yet done if all were finished
+    run.finish({**figures, "epochs": max(of["epochs"] for of in figures.values())})
+    return figures
 
 
 def _load_best(folder: Path) -> LanguageModel:
@@ -142,8 +148,24 @@ def _train_direction(
     return _finish(training)
 
 
-def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
-    """Describe the cost of a training, measured on a few steps. Only the ids of the text are written."""
+class Cost(NamedTuple):
+    """Cost of a training, measured on a few steps.
+
+    The times are seconds: of a step, of the evaluation after a split, of an epoch, and of all epochs and directions.
+    """
+
+    parameters: int
+    characters: int  # of the dictionary
+    step: float
+    evaluation: float
+    splits: int
+    steps: int  # of an epoch
+    epoch: float
+    whole: float
+
+
+def measure_cost(config: CharacterModelConfig, progress: bool = True) -> Cost:
+    """Measure the cost of a training on a few steps. Only the ids of the text are written."""
     check_config(config, CharacterModelConfig)
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
@@ -160,13 +182,27 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
         evaluation = (time.perf_counter() - start) * len(training.valid) / min(len(training.valid), 2 * config.bptt)
         steps = training.splits.count_steps()
         epoch = steps * seconds + len(training.splits) * evaluation
-        whole = epoch * config.epochs * len(config.directions())
-        return (
-            f"parameters: {sum(p.numel() for p in training.model.parameters()):,}, of characters: "
-            f"{len(training.model.dictionary):,}\na step: {seconds:.2f} s; the evaluation after a split: "
-            f"{duration(evaluation)}\nan epoch of {len(training.splits)} splits and {steps:,} steps: "
-            f"{duration(epoch)}\nall {config.epochs} epochs, {' and '.join(config.directions())}: {duration(whole)}"
+        return Cost(
+            parameters=sum(p.numel() for p in training.model.parameters()),
+            characters=len(training.model.dictionary),
+            step=seconds,
+            evaluation=evaluation,
+            splits=len(training.splits),
+            steps=steps,
+            epoch=epoch,
+            whole=epoch * config.epochs * len(config.directions()),
         )
+
+
+def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
+    """Describe the cost of a training in words."""
+    cost = measure_cost(config, progress)
+    return (
+        f"parameters: {cost.parameters:,}, of characters: {cost.characters:,}\na step: {cost.step:.2f} s; the "
+        f"evaluation after a split: {duration(cost.evaluation)}\nan epoch of {cost.splits} splits and {cost.steps:,} "
+        f"steps: {duration(cost.epoch)}\nall {config.epochs} epochs, {' and '.join(config.directions())}: "
+        f"{duration(cost.whole)}"
+    )
 
 
 class _Training:

@@ -49,7 +49,7 @@ def save_character_model(model: LanguageModel, folder: Path) -> None:
     config = {"format": FORMAT, "version": VERSION, "settings": settings, "characters": model.dictionary.get_items()}
     config["sha256"] = _hash_model(config, weights)
     with whole_file(folder / DATA) as temporary:
-        save_file(weights, temporary, {"format": "pt", "flair_nas": json.dumps(config)})
+        save_file(weights, temporary, {"flair_nas": json.dumps(config)})  # one entry: they have no fixed order
     with whole_file(folder / PICKLE) as temporary:
         model.save(temporary)
 

@@ -27,9 +27,10 @@ from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import sentences_of
-from flair_nas.tagging.data.english import EnglishEmbeddings
+from flair_nas.tagging.data.embedding_folder import WORDS, expand_folder
 from flair_nas.tagging.data.frozen_embeddings import frozen_members
 from flair_nas.tagging.data.frozen_transformer import read_transformer
+from flair_nas.tagging.data.table_embeddings import EnglishEmbeddings, SubwordEmbeddings
 from flair_nas.tagging.data.word_vectors import read_fasttext, read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import name_in_order
@@ -43,7 +44,15 @@ WORD_VECTORS = (*_ENGLISH, *(f"en-{name}" for name in _ENGLISH))
 LANGUAGE_VECTORS = re.compile(r"[a-z]{2}(-wiki|-crawl)?")
 LANGUAGE_MODELS = {"flair": FlairEmbeddings, "pooled-flair": PooledFlairEmbeddings}
 FORMS = (
-    *("glove", "english", "word:PATH", "fasttext:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH"),
+    *(
+        "glove",
+        "english",
+        "FOLDER of embed train",
+        "word:PATH",
+        "fasttext:PATH",
+        "flair:NAME_OR_PATH",
+        "pooled-flair:NAME_OR_PATH",
+    ),
     *("transformer:NAME_OR_PATH", *OF_THE_CORPUS),
 )
 
@@ -61,6 +70,8 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
         specs: any of
             ``glove`` or another name of Flair's word vectors (``twitter``, ``crawl``, ``en``, ``de``, ``de-crawl``),
             ``english``: English word vectors that come with the package,
+            ``FOLDER``: all embeddings in a folder that `train_embeddings` made; ``FOLDER#words`` and
+            ``FOLDER#characters`` are its word vectors and its character models,
             ``word:PATH``: word vectors of gensim, word2vec, fastText (``.vec``) or GloVe, also in gzip,
             ``fasttext:PATH``: a fastText model (.bin or gensim's), which has vectors of unknown words, too,
             ``transformer:NAME_OR_PATH``: a model of the Hugging Face Hub or in a folder, with fixed weights; vectors
@@ -82,6 +93,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
     """
     if not specs:
         raise FlairNasError(f"no embeddings: give one or more of {', '.join(FORMS)}")
+    specs = [part for spec in specs for part in expand_folder(spec)]
     for spec in specs:
         if specs.count(spec) > 1:
             raise FlairNasError(f"embeddings {brief(spec)} are given twice; leave one out")
@@ -96,6 +108,10 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
 
 def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     kind, _, argument = spec.partition(":")
+    if spec.endswith(WORDS):
+        subwords = SubwordEmbeddings(spec.removesuffix(WORDS))
+        _warn_of_unknown(spec, subwords.table, corpus, share=1 / 20)
+        return subwords
     if spec in OF_THE_CORPUS and not corpus.train:
         raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
     if spec == "char":

@@ -20,7 +20,7 @@ from flair.embeddings import StackedEmbeddings
 from flair.models import SequenceTagger
 
 from flair_nas import EnglishEmbeddings, FlairNasError, load_tagger, resource_path
-from flair_nas.tagging.data import english
+from flair_nas.tagging.data import table_embeddings
 from flair_nas.tagging.data.corpora import load_corpus
 from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import frozen_members, is_kept, keep_frozen
@@ -41,7 +41,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the table, a copy."""
     folder = tmp_path / "english"
     shutil.copytree(resource_path("embeddings", "english"), folder)
-    monkeypatch.setattr(english, "resource_path", lambda *parts: folder)
+    monkeypatch.setattr(table_embeddings, "resource_path", lambda *parts: folder)
     return folder
 
 

@@ -1,0 +1,239 @@
+"""Embeddings of one's own text: the same bytes however often a training is stopped, and vectors that are gensim's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import killing
+import numpy as np
+import pytest
+from flair.data import Sentence
+from gensim.models import FastText
+from small_embedding import run_training, settings, write_raw
+
+from flair_nas import EmbeddingConfig, FlairNasError, SubwordEmbeddings, build_embeddings, load_corpus, train_embeddings
+from flair_nas.embedding import plan, training, words
+from flair_nas.embedding.character_model import training as character_training
+from flair_nas.embedding.text import read_lines, write_tokens
+from flair_nas.runs.run import RunStopped
+from flair_nas.tagging.data.embedding_folder import ABOUT, CHARACTERS, TABLE
+
+ALL = {ABOUT, TABLE, *CHARACTERS, "config.yaml"}
+
+
+@pytest.fixture
+def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    return write_raw(tmp_path / "raw.txt")
+
+
+def train(raw: str, out: Path, **changes: Any) -> dict[str, Any]:
+    return train_embeddings(EmbeddingConfig(**settings(raw, **changes)), out, progress=False)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """The files of a finished folder, except the name of the folder in one of them."""
+    data = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+    return data | {ABOUT: data[ABOUT].replace(f'"{folder.name}"'.encode(), b"")}
+
+
+def test_the_vectors_are_those_of_gensim(raw: str, tmp_path: Path) -> None:
+    """The table differs from the model by its 8 bits alone, for words with and without a vector of their own."""
+    models: list[FastText] = []
+    keep = words.write_word_table
+    with mock.patch.object(training, "write_word_table", lambda model, path: models.append(model) or keep(model, path)):
+        about = train(raw, tmp_path / "out", characters=False, rows=1000)
+    (model,) = models
+    assert {path.name for path in (tmp_path / "out").iterdir()} - {".lock"} == {ABOUT, TABLE, "config.yaml"}
+    assert about["words"] == len(model.wv) and about["part_vectors"] == 1000
+    known, new = ["oslo", "ƙasata", "."], ["Oslo", "osloberen", "日本", "x"]
+    assert all(word in model.wv.key_to_index for word in known) and not {*new} & model.wv.key_to_index.keys()
+    embeddings, sentence = SubwordEmbeddings(tmp_path / "out"), Sentence([*known, *new])
+    embeddings.embed(sentence)
+    for token in sentence:
+        expected = model.wv[token.text]
+        tolerance = np.abs(model.wv.vectors_ngrams).max() / 127
+        np.testing.assert_allclose(token.embedding.numpy(), expected, atol=tolerance)
+    assert np.abs(model.wv["oslo"]).max() > 0.05
+
+
+@pytest.mark.parametrize("stops", [(1, 2), (3, 5, 9), (10, 30)])
+def test_a_stopped_training_ends_with_the_same_bytes(raw: str, tmp_path: Path, stops: tuple[int, ...]) -> None:
+    """Stopped between pieces of the text, and between steps of both character models."""
+    train_piece, step = FastText.train, character_training._Training.step
+    calls = iter(range(10**6))
+
+    def stopping(method: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
+            if next(calls) in stops:
+                raise KeyboardInterrupt
+            return method(*arguments, **options)
+
+        return run
+
+    def both(out: Path) -> None:
+        run_training(settings(raw), str(out))
+
+    both(tmp_path / "whole")
+    with (
+        mock.patch.object(plan, "make_plan", lambda config: plan.Plan(np.inf, 3, 2, 0.0, 0.0)),
+        mock.patch.object(training, "make_plan", lambda config: plan.Plan(np.inf, 3, 2, 0.0, 0.0)),
+        mock.patch.object(FastText, "train", stopping(train_piece)),
+        mock.patch.object(character_training._Training, "step", stopping(step)),
+    ):
+        for _ in stops:
+            with pytest.raises(RunStopped, match=r"^(?!.*charlm).*go on with: flair-nas embed train --resume"):
+                both(tmp_path / "run")
+            assert not (tmp_path / "run" / ABOUT).exists()
+        both(tmp_path / "run")
+    assert files(tmp_path / "run") == files(tmp_path / "whole") and files(tmp_path / "run").keys() == ALL
+
+
+@pytest.mark.slow
+def test_kills_change_nothing(raw: str, tmp_path: Path) -> None:
+    context = killing.processes("flair_nas.embedding.training", "small_embedding")
+    process = context.Process(target=run_training, args=(settings(raw), str(tmp_path / "whole")))
+    process.start()
+    process.join()
+    out, random = tmp_path / "run", np.random.default_rng(4)
+    for _ in range(8):
+        process = context.Process(target=run_training, args=(settings(raw), str(out)))
+        process.start()
+        process.join(random.uniform(0.1, 2.5))
+        process.kill()
+        process.join()
+    run_training(settings(raw), str(out))
+    assert files(out) == files(tmp_path / "whole")
+
+
+def test_a_finished_folder_is_not_trained_again(raw: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    about = train(raw, tmp_path / "out", characters=False)
+    before = files(tmp_path / "out")
+    assert train(raw, tmp_path / "out", characters=False) == about and files(tmp_path / "out") == before
+    assert "is finished, so nothing was trained" in caplog.text
+    with pytest.raises(FlairNasError, match="holds a run with other settings: width was 8 and is now 9"):
+        train(raw, tmp_path / "out", characters=False, width=9)
+    (tmp_path / "out" / TABLE).write_bytes(b"x")
+    with pytest.raises(FlairNasError, match=r"table.safetensors: is damaged, or of another version"):
+        train(raw, tmp_path / "out", characters=False)
+
+
+def test_another_text_is_refused(raw: str, tmp_path: Path) -> None:
+    with mock.patch.object(training, "train_words", side_effect=KeyboardInterrupt), pytest.raises(RunStopped):
+        train(raw, tmp_path / "out")
+    write_raw(Path(raw), lines=401)
+    with pytest.raises(FlairNasError, match=r"raw.txt: the text is another one than when this run began; give it back"):
+        train(raw, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", "the file is empty"),
+        (b"ten chars.", "has 3 words; embeddings need 1,000 or more"),
+        ("\ufeffword".encode(), "has 1 words"),
+        (b"\xff\xfe caf\xe9 " * 500, "not UTF-8"),
+        (b"a\0b " * 2000, "a NUL byte"),
+        (" ".join(f"w{number}" for number in range(2000)).encode(), "no words occur min_count = 2 times"),
+    ],
+)
+def test_a_text_that_cannot_be_used(data: bytes, error: str, tmp_path: Path) -> None:
+    (tmp_path / "raw.txt").write_bytes(data)
+    with pytest.raises(FlairNasError, match=error):
+        train(str(tmp_path / "raw.txt"), tmp_path / "out")
+    assert not (tmp_path / "out" / ABOUT).exists()
+
+
+def test_line_ends_marks_and_long_lines_change_no_words(raw: str, tmp_path: Path) -> None:
+    lines = Path(raw).read_text(encoding="utf-8").split("\n")
+    forms = {
+        "plain": "\n".join(lines),
+        "crlf": "\r\n".join(lines),
+        "mark": "\ufeff" + "\n".join(lines),
+        "blank": "\n\n \n".join(lines),
+    }
+    found = {}
+    for name, text in forms.items():
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8", newline="")
+        counts = write_tokens(EmbeddingConfig(text=str(tmp_path / f"{name}.txt")), tmp_path / name, np.inf, False)
+        found[name] = (counts.lines, counts.words, (tmp_path / name / "train.txt").read_bytes())
+    assert len({*found.values()}) == 1
+    (tmp_path / "long.txt").write_text(" ".join(lines), encoding="utf-8")
+    long = write_tokens(EmbeddingConfig(text=str(tmp_path / "long.txt")), tmp_path / "long", np.inf, False)
+    assert long.words > 0.99 * found["plain"][1] and long.cut == 2  # segtok may keep a full stop within a line
+    read = list(read_lines(tmp_path / "long" / "train.txt", 0, long.words - 1))
+    assert sum(map(len, read)) == long.words and max(map(len, read)) <= 2000
+
+
+def test_a_text_without_blanks_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    line = "昨日東京で開かれた会議で大臣は新しい計画について詳しく説明した"
+    (tmp_path / "raw.txt").write_text("\n".join([line] * 1500), encoding="utf-8")
+    write_tokens(EmbeddingConfig(text=str(tmp_path / "raw.txt")), tmp_path / "tokens", np.inf, False)
+    assert "almost no blanks (32.0 characters a word)" in caplog.text and "MeCab (Japanese)" in caplog.text
+
+
+def test_the_sentences_of_a_corpus_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    config = EmbeddingConfig(corpus="demo", width=8, rows=64, epochs=1, characters=False)
+    about = train_embeddings(config, tmp_path / "out", progress=False)
+    sentences = load_corpus("demo").corpus.train
+    assert about["text"]["words"] == sum(map(len, sentences))  # type: ignore[arg-type]
+
+
+def test_a_budget_reads_less(raw: str, tmp_path: Path) -> None:
+    """A plan that would take longer has fewer epochs, and then a part of the text."""
+    with mock.patch.object(plan, "time", mock.Mock(perf_counter=mock.Mock(side_effect=iter(range(100))))):
+        # a second of reading and one of word vectors for the whole sample
+        whole, fewer, part = (
+            plan.make_plan(EmbeddingConfig(**settings(raw, characters=False, epochs=10, budget=budget)))
+            for budget in (None, "7s", "1.5s")
+        )
+    assert whole.characters == fewer.characters == np.inf and whole.epochs == 10 and 1 < fewer.epochs < 10
+    counts = write_tokens(EmbeddingConfig(text=raw), tmp_path / "all", np.inf, False)
+    assert part.epochs == 1 and 0.4 < part.characters / counts.characters < 0.9
+    some = write_tokens(EmbeddingConfig(text=raw), tmp_path / "some", part.characters, False)
+    assert part.characters <= some.characters < part.characters + 100 and some.words < counts.words
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"text": None}, "give either a text or a corpus"),
+        ({"corpus": "demo"}, "give either a text or a corpus"),
+        ({"words": False, "characters": False}, "words and characters are both off"),
+        ({"budget": "soon"}, "budget must be a time above 0 with its unit"),
+    ],
+)
+def test_settings_that_contradict(changes: dict[str, Any], error: str) -> None:
+    with pytest.raises(FlairNasError, match=error):
+        EmbeddingConfig(**settings("raw.txt", **changes))
+
+
+def test_all_or_a_part_of_a_folder(raw: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(raw, folder := tmp_path / "mine")
+    corpus = load_corpus("demo").corpus
+    monkeypatch.chdir(tmp_path)
+    widths = {
+        spec: [member.embedding_length for member in build_embeddings([spec], corpus).embeddings]
+        for spec in ("mine", str(folder), "mine/", "mine#words", "mine#characters")
+    }
+    assert widths == {"mine": [8] * 3, str(folder): [8] * 3, "mine/": [8] * 3, "mine#words": [8],
+                      "mine#characters": [8, 8]}  # fmt: skip
+    with pytest.raises(FlairNasError, match=r"'mine#chars': the parts of a folder are #words and #characters"):
+        build_embeddings(["mine#chars"], corpus)
+    with pytest.raises(FlairNasError, match="are given twice"):
+        build_embeddings(["mine", "mine#words"], corpus)
+    shutil.copytree(folder, tmp_path / "other")
+    (tmp_path / "other" / "forward.safetensors").unlink()
+    with pytest.raises(FlairNasError, match=r"forward.safetensors: cannot be read .*; copy the folder again"):
+        build_embeddings(["other"], corpus)
+    about = json.loads((tmp_path / "other" / ABOUT).read_text())
+    about["files"] = {name: checksum for name, checksum in about["files"].items() if name != TABLE}
+    (tmp_path / "other" / ABOUT).write_text(json.dumps(about))
+    for refused in (lambda: build_embeddings(["other#words"], corpus), lambda: SubwordEmbeddings("other")):
+        with pytest.raises(FlairNasError, match="was made without words|has no word vectors"):
+            refused()
