@@ -37,10 +37,11 @@ from flair.models import LanguageModel, SequenceTagger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flair_nas import CharacterRNNEmbeddings, EnglishEmbeddings, FlairNasError
+from flair_nas import CharacterRNNEmbeddings, EnglishEmbeddings, FlairNasError, SubwordEmbeddings
 from flair_nas.onnx import Tagger, export_tagger, quantize_tagger
 from flair_nas.runtime.model import Model
 from flair_nas.storage.files import hash_file
+from flair_nas.tagging.data.embedding_folder import TABLE, write_about, write_table
 from flair_nas.tagging.prediction import tag_lines, to_json_line
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +75,15 @@ def word_vectors(**options: Any) -> WordEmbeddings:
     return vectors
 
 
+def own_vectors() -> SubwordEmbeddings:
+    random = np.random.default_rng(1)
+    with tempfile.TemporaryDirectory() as name:
+        vectors, parts = (random.normal(size=(rows, 6), scale=3).astype(np.float32) for rows in (2, 50))
+        figures = write_table(Path(name) / TABLE, {"the": 0, "cat": 1}, vectors, parts)
+        write_about(Path(name), figures)
+        return SubwordEmbeddings(name)
+
+
 def make_tagger(members: list[TokenEmbeddings], rnn: str = "tanh0", crf: bool = True, **options: Any) -> SequenceTagger:
     """An untrained tagger, which finds many things."""
     tags = Dictionary(add_unk=False)
@@ -104,6 +114,7 @@ STACKS = {
     "stable words": lambda: [word_vectors(stable=True)],
     "one-hot": lambda: [OneHotEmbeddings(dictionary(["the", "cat", "Ada"]), embedding_length=3)],
     "english": lambda: [EnglishEmbeddings(), word_vectors()],
+    "own words": lambda: [own_vectors(), word_vectors()],
     "characters of words": lambda: [CharacterEmbeddings(dictionary(CHARACTERS), 5, 4)],
     "characters by minGRU": lambda: [CharacterRNNEmbeddings(CHARACTERS, 6), word_vectors()],
     "both directions": lambda: [

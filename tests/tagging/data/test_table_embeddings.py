@@ -12,25 +12,27 @@ import sys
 from pathlib import Path
 
 import flair
+import numpy as np
 import pytest
 import torch
 from flair.data import Corpus, Dictionary, Sentence
 from flair.datasets import FlairDatapointDataset
-from flair.embeddings import StackedEmbeddings
 from flair.models import SequenceTagger
 
-from flair_nas import EnglishEmbeddings, FlairNasError, load_tagger, resource_path
+from flair_nas import EnglishEmbeddings, FlairNasError, SubwordEmbeddings, load_tagger, resource_path
 from flair_nas.tagging.data import table_embeddings
 from flair_nas.tagging.data.corpora import load_corpus
+from flair_nas.tagging.data.embedding_folder import TABLE, write_about, write_table
 from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import frozen_members, is_kept, keep_frozen
+from flair_nas.tagging.data.table_embeddings import TableEmbeddings
 from flair_nas.tagging.safe_file import read_safe, write_safe
 
 WORDS = ["The", "the", "London", "london", "Kreeg", "kreeg", "Zzqxv", "é", "\U0001f600", "n't", "42"]
 SUM = "40435e1dc077515a6307d02463d8cabcb97e6ef8081956f125d679f0dc0d665b"
 
 
-def embed(embeddings: EnglishEmbeddings, words: list[str]) -> torch.Tensor:
+def embed(embeddings: TableEmbeddings, words: list[str]) -> torch.Tensor:
     sentence = Sentence(words)
     embeddings.embed(sentence)
     return torch.stack([token.get_embedding() for token in sentence])
@@ -45,14 +47,13 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def make_tagger(rnn: str = "small-tanh") -> SequenceTagger:
+def make_tagger(rnn: str = "small-tanh", embeddings: str = "english") -> SequenceTagger:
     flair.set_seed(1)
     tags = Dictionary(add_unk=False)
     for tag in ("PER", "LOC"):
         tags.add_item(tag)
     tags.span_labels = True
-    (member,) = (stack := build_embeddings(["english"], load_corpus("demo").corpus)).embeddings
-    assert isinstance(stack, StackedEmbeddings) and isinstance(member, EnglishEmbeddings)
+    stack = build_embeddings([embeddings], load_corpus("demo").corpus)
     return SequenceTagger(stack, tags, "ner", hidden_size=4, rnn_type=rnn)
 
 
@@ -119,6 +120,42 @@ def test_flair_alone_loads_a_saved_tagger(tmp_path: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert run.stdout.splitlines()[-1:] == ["0-english"], run.stderr
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder of word vectors with parts of words."""
+    random, folder = np.random.default_rng(1), tmp_path / "own"
+    folder.mkdir()
+    rows, vectors, parts = {"the": 0, "London": 1}, random.normal(size=(2, 6)), random.normal(size=(32, 6))
+    write_about(folder, write_table(folder / TABLE, rows, vectors.astype(np.float32), parts.astype(np.float32)))
+    return folder
+
+
+@pytest.mark.parametrize("rnn", ["small-tanh", "LSTM"])
+def test_a_saved_tagger_holds_the_vectors_of_ones_own_text(rnn: str, tmp_path: Path, own: Path) -> None:
+    tagger = make_tagger(rnn, str(own))
+    tagger.save(tmp_path / "model.pt")
+    write_safe(tagger, tmp_path)
+    expected, vectors = emissions(tagger), embed(SubwordEmbeddings(own), WORDS)
+    assert vectors.any(dim=1).all()
+    shutil.rmtree(own)
+    for loaded in (read_safe(tmp_path), load_tagger(tmp_path / "model.pt")):
+        assert torch.equal(emissions(loaded), expected)
+        assert torch.equal(emissions(copy.deepcopy(loaded)), expected)
+        (member,) = loaded.embeddings.embeddings
+        assert member.name == "0-own" and torch.equal(embed(member, WORDS), vectors)
+
+
+def test_other_vectors_of_ones_own_are_not_those_in_the_cache(
+    tmp_path: Path, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path))
+    embeddings, corpus = SubwordEmbeddings(own), load_corpus("demo")
+    keep_frozen(embeddings, corpus, on_disk=True)
+    assert is_kept(SubwordEmbeddings(own), corpus)
+    embeddings.data[-1] ^= 1
+    assert not is_kept(embeddings, corpus)
 
 
 def test_other_vectors_are_not_those_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
