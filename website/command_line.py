@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from flair_nas.cli.command import EXIT_CODES, build_parser
 from flair_nas.cli.flags import count, describe_preset
 from flair_nas.embedding.character_model.config import CharacterModelConfig
+from flair_nas.embedding.config import EmbeddingConfig
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.several_config import OBJECTIVES, settings_class
 from flair_nas.select.config import SelectConfig, TextSelectConfig
@@ -24,6 +25,7 @@ SETTINGS: Mapping[str, Sequence[type]] = {
     "tag train": [TaggerConfig],
     "lm train": [LanguageModelConfig],
     "charlm train": [CharacterModelConfig],
+    "embed train": [EmbeddingConfig],
 }
 """The classes of the settings of a command."""
 

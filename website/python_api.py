@@ -19,10 +19,10 @@ PAGES: Mapping[str, tuple[str, str, Sequence[str]]] = {
         "Training and evaluating language models of words or characters.",
         ["language_model"],
     ),
-    "character_models": (
-        "Character models",
-        "Training Flair's character language models, for `FlairEmbeddings`.",
-        ["embedding.character_model", "tagging.data.character_models"],
+    "embeddings": (
+        "Embeddings",
+        "Word vectors and Flair's character language models, from one's own text.",
+        ["embedding", "tagging.data.character_models", "tagging.data.table_embeddings"],
     ),
     "select": (
         "Select",
@@ -46,6 +46,7 @@ COMMANDS = {
     "ContinualSettings": "search.md",
     "LanguageModelConfig": "lm.md#flair-nas-lm-train",
     "CharacterModelConfig": "charlm.md#flair-nas-charlm-train",
+    "EmbeddingConfig": "embed.md#flair-nas-embed-train",
     "SelectConfig": "select.md",
     "TextSelectConfig": "select.md",
 }

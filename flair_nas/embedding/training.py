@@ -29,7 +29,6 @@ from flair_nas.storage.files import copy_whole, write_text
 from flair_nas.tagging.data.character_models import DATA
 from flair_nas.tagging.data.embedding_folder import ABOUT, REMEDY, TABLE, check_file, read_about, write_about
 from flair_nas.tagging.quiet import flair_device
-from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
 
@@ -106,7 +105,6 @@ def _train(config: EmbeddingConfig, folder: Path, accept: Callable[[], None], pr
         "name": folder.resolve().name,
         "text": {name: value for name, value in asdict(counts).items() if name != "pieces"},
         "seed": config.seed,
-        "flair_nas": __version__,
     }
     if plan.epochs:
         about |= {"word_epochs": plan.epochs, **_train_words(config, state, counts, plan.epochs, progress)}

@@ -65,9 +65,9 @@ class TaggerConfig(CorpusSettings):
     rnn: str = setting("small-relu-tanh", describe_layers(LAYER_NAMES), flair="rnn_type")
     embeddings: list[str] = setting(
         ["glove", "pooled-flair:news-forward", "pooled-flair:news-backward"],
-        "glove (of English, as all named ones but de and so on), english (comes with flair-nas), word:PATH, "
-        "fasttext:PATH, flair:NAME_OR_PATH, pooled-flair:NAME_OR_PATH, transformer:NAME_OR_PATH (its last layer alone: "
-        ",layers=last behind it), char, one-hot",
+        "glove (of English, as all named ones but de and so on), english (comes with flair-nas), the folder of embed "
+        "train, word:PATH, fasttext:PATH, flair:NAME_OR_PATH, pooled-flair:NAME_OR_PATH, transformer:NAME_OR_PATH (its "
+        "last layer alone: ,layers=last behind it), char, one-hot",
     )
     hidden_size: int = setting(256, "hidden size H of each direction", **COUNT)
     layers: int = setting(1, "recurrent layers", low=1, high=100, flair="rnn_layers")

@@ -114,7 +114,7 @@ STACKS = {
     "stable words": lambda: [word_vectors(stable=True)],
     "one-hot": lambda: [OneHotEmbeddings(dictionary(["the", "cat", "Ada"]), embedding_length=3)],
     "english": lambda: [EnglishEmbeddings(), word_vectors()],
-    "own words": lambda: [own_vectors(), word_vectors()],
+    "own words": lambda: [own_vectors(), CharacterRNNEmbeddings(CHARACTERS, 6)],
     "characters of words": lambda: [CharacterEmbeddings(dictionary(CHARACTERS), 5, 4)],
     "characters by minGRU": lambda: [CharacterRNNEmbeddings(CHARACTERS, 6), word_vectors()],
     "both directions": lambda: [
