@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import killing
 import numpy as np
 import pytest
 from flair.data import Sentence
+from full_disk import full_disk
 from gensim.models import FastText
 from small_embedding import run_training, settings, write_raw
 
@@ -108,6 +110,17 @@ def test_kills_change_nothing(raw: str, tmp_path: Path) -> None:
         process.join()
     run_training(settings(raw), str(out))
     assert files(out) == files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("room", [5_000, 20_000, 100_000])
+def test_a_full_disk_loses_nothing(raw: str, tmp_path: Path, room: int) -> None:
+    """It fills up while the tokens, the word vectors or a character model are written."""
+    with full_disk(room), pytest.raises(OSError, match="no room") as caught:
+        train(raw, tmp_path / "run", rows=4000)
+    assert caught.value.errno == errno.ENOSPC and not (tmp_path / "run" / ABOUT).exists()
+    train(raw, tmp_path / "run", rows=4000)
+    train(raw, tmp_path / "whole", rows=4000)
+    assert files(tmp_path / "run") == files(tmp_path / "whole")
 
 
 def test_a_finished_folder_is_not_trained_again(raw: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
