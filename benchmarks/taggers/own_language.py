@@ -2,11 +2,15 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.taggers.own_language embed --data NER --out WORK [--languages hau ...]
     OMP_NUM_THREADS=1 python -m benchmarks.taggers.own_language train --data NER --out WORK [--languages hau ...]
+    OMP_NUM_THREADS=1 python -m benchmarks.taggers.own_language rows --data NER --out WORK --languages hau pcm
+    OMP_NUM_THREADS=1 python -m benchmarks.taggers.own_language speed --data NER --out WORK --languages hau
     python -m benchmarks.taggers.own_language table
 
 NER holds the folders `masakhaner_hau` and so on (Adelani et al., EMNLP 2022), `europe_da` and so on, and
 `raw/hau.txt`, a million characters of each African language. The raw text holds the sentences of dev and test without
 labels. `--clean` leaves these out of it. Each finished training adds a line to the results, and is not done again.
+`rows` compares word vectors alone, with fewer and more rows for parts of words, and in float32. `speed` loads the
+embeddings of a language, and tags its test part with exported taggers of both layers.
 
 Kinds of embeddings: `one-hot char`, from the training sentences alone; word vectors and `char`; these and character
 models. Danish, German, Persian and French have no raw text here: their embeddings come from the corpus's own sentences.
@@ -26,12 +30,24 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import psutil
 import torch
 
 from benchmarks.json_lines import RESULTS, as_table, lines_in, lines_so_far, put
-from flair_nas import EmbeddingConfig, TaggerConfig, load_corpus, train_embeddings, train_taggers
+from flair_nas import (
+    EmbeddingConfig,
+    SubwordEmbeddings,
+    TaggerConfig,
+    load_corpus,
+    load_tagger,
+    train_embeddings,
+    train_taggers,
+)
+from flair_nas.embedding import training as words
 from flair_nas.experiments.statistics import mean_and_spread
+from flair_nas.onnx import Tagger, export_tagger, quantize_tagger
 from flair_nas.tagging.data.corpora import sentences_of
 
 FILE = RESULTS / "own_language.jsonl"
@@ -45,6 +61,8 @@ SEVERAL = ("hau", "pcm", "swa", "yor")
 """Languages with three seeds."""
 KINDS = {"none": ["one-hot", "char"], "words": ["{}#words", "char"], "all": ["{}", "char"]}
 LAYERS = ("small-relu-tanh", "lstm")
+ROWS = ((2**17, True), (2**17, False), (2**21, False), (2**15, False), (2**13, False))
+"""Rows for parts of words, and whether vectors are gensim's own in float32."""
 SETTINGS: dict[str, Any] = {"hidden_size": 128, "batch_size": 16, "learning_rate": 0.2, "patience": 2, "epochs": 20}
 
 
@@ -76,8 +94,12 @@ def _key(sentence: str) -> str:
 
 def train(language: str, kind: str, rnn: str, seed: int, data: Path, folder: Path) -> dict[str, Any]:
     """Train a tagger, and return its F1, epochs and CPU seconds an epoch."""
+    return train_on(language, [spec.format(folder) for spec in KINDS[kind]], rnn, seed, data)
+
+
+def train_on(language: str, embeddings: list[str], rnn: str, seed: int, data: Path) -> dict[str, Any]:
+    """Train a tagger with some embeddings, and return its F1, epochs and CPU seconds an epoch."""
     corpus = load_corpus(data / f"{'europe' if language in EUROPE else 'masakhaner'}_{language}")
-    embeddings = [spec.format(folder) for spec in KINDS[kind]]
     config = TaggerConfig(rnn=rnn, embeddings=embeddings, seeds=[seed], device="cpu", **SETTINGS)
     with tempfile.TemporaryDirectory() as out:
         metrics = train_taggers(config, Path(out) / "run", corpus=corpus, progress=False)
@@ -86,6 +108,45 @@ def train(language: str, kind: str, rnn: str, seed: int, data: Path, folder: Pat
     own = metrics["seeds"][0]
     seconds = statistics.median(line["cpu_seconds"] for line in history)
     return {name: own[name] for name in ("dev_f1", "test_f1", "epochs")} | {"cpu_seconds": seconds, "mb": size}
+
+
+def train_rows(language: str, rows: int, is_float: bool, seed: int, data: Path, out: Path) -> dict[str, Any]:
+    """Train a tagger on word vectors alone, with so many rows for parts of words."""
+    folder = out / f"{language}-{rows}"
+    source = EmbeddingConfig(text=str(data / "raw" / f"{language}.txt"), characters=False, rows=rows, device="cpu")
+    with mock.patch.object(words, "write_word_table", wraps=words.write_word_table) as writer:
+        if not (folder / "float").exists():
+            train_embeddings(source, folder, progress=False)
+            writer.call_args.args[0].wv.save(str(folder / "float"))
+    own = f"fasttext:{folder / 'float'}" if is_float else f"{folder}#words"
+    return train_on(language, [own], "small-relu-tanh", seed, data)
+
+
+def measure_speed(language: str, rnn: str, data: Path, folder: Path) -> dict[str, Any]:
+    """Measure loading of embeddings, and words a second of an exported tagger in 8 bits on one thread."""
+    process = psutil.Process()
+    before, start = process.memory_info().rss, time.perf_counter()
+    vectors = SubwordEmbeddings(folder)
+    figures = {"load_ms": 1e3 * (time.perf_counter() - start)}
+    corpus = load_corpus(data / f"masakhaner_{language}")
+    sentences = [[token.text for token in sentence] for sentence in sentences_of(corpus.corpus.test)]
+    start = time.perf_counter()
+    vectors.table.embed([word for sentence in sentences for word in sentence])
+    count = sum(map(len, sentences))
+    figures |= {"load_mb": (process.memory_info().rss - before) / 1e6, "us_a_word": 1e6 / count}
+    figures["us_a_word"] *= time.perf_counter() - start
+    with tempfile.TemporaryDirectory() as out:
+        config = TaggerConfig(rnn=rnn, embeddings=[str(folder), "char"], device="cpu", **SETTINGS | {"epochs": 1})
+        train_taggers(config, Path(out) / "run", corpus=corpus, progress=False)
+        export_tagger(load_tagger(Path(out) / "run"), Path(out) / "exported")
+        quantize_tagger(Path(out) / "exported")
+        tagger = Tagger(Path(out) / "exported", threads=1)
+        tagger.find_spans(sentences[:32])
+        start = time.perf_counter()
+        tagger.find_spans(sentences)
+        figures["words_per_second"] = count / (time.perf_counter() - start)
+        figures["mb"] = sum(file.stat().st_size for file in (Path(out) / "exported").iterdir()) / 1e6
+    return figures
 
 
 def table() -> str:
@@ -111,7 +172,7 @@ def table() -> str:
 def main() -> None:
     """Trains embeddings or taggers, or prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("embed", "train", "table"))
+    parser.add_argument("command", choices=("embed", "train", "rows", "speed", "table"))
     parser.add_argument("--data", type=Path, help="folder with the corpora and raw texts")
     parser.add_argument("--out", type=Path, help="folder for the embeddings")
     parser.add_argument("--languages", nargs="+", default=[*XLM_R, *EUROPE])
@@ -132,6 +193,14 @@ def main() -> None:
         if arguments.command == "embed":
             if seed == 1 and not any(what.items() <= line.items() for line in before if "bits" in line):
                 put(what | embed(language, arguments.data, folder, arguments.clean), FILE)
+        elif arguments.command == "speed":
+            for rnn in LAYERS if seed == 1 else ():
+                put(what | {"speed_of": rnn} | measure_speed(language, rnn, arguments.data, folder), FILE)
+        elif arguments.command == "rows":
+            for rows, is_float in ROWS:
+                own = what | {"rows": rows, "float": is_float, "seed": seed}
+                if not any(own.items() <= line.items() for line in before):
+                    put(own | train_rows(language, rows, is_float, seed, arguments.data, arguments.out), FILE)
         elif seed == 1 or language in SEVERAL:
             for kind, rnn in itertools.product(arguments.kinds, arguments.rnn):
                 own = what | {"kind": kind, "rnn": rnn, "seed": seed}
