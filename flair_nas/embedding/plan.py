@@ -11,13 +11,14 @@ from pathlib import Path
 from flair_nas.embedding.character_model.config import CharacterModelConfig
 from flair_nas.embedding.character_model.training import measure_cost
 from flair_nas.embedding.config import EmbeddingConfig
-from flair_nas.embedding.text import write_tokens
-from flair_nas.embedding.words import default_epochs, train_words
-from flair_nas.runs.duration import duration, parse_time
+from flair_nas.embedding.text import MIN_WORDS, write_tokens
+from flair_nas.embedding.words import train_words
+from flair_nas.errors import FlairNasError
+from flair_nas.language_model.text.sources import Text
+from flair_nas.runs.duration import MARGIN, duration, format_time, parse_time
 from flair_nas.settings.resolve import resolve
 
 _SAMPLE = 300_000  # characters, on which speeds are measured
-_MARGIN = 0.85  # of a budget: some steps take longer than measured
 
 
 @dataclass
@@ -25,13 +26,17 @@ class Plan:
     """Plan of a training.
 
     Attributes:
-        characters: characters of the text to read; all, if it is infinite.
+        digest: SHA-256 of the text.
+        part: share of the text to read.
+        characters: characters to read; infinite for all.
         epochs: epochs of the word vectors, 0 without them.
         character_epochs: epochs of each character model, 0 without them.
         word_seconds: expected seconds of the word vectors.
         character_seconds: expected seconds of both character models.
     """
 
+    digest: str
+    part: float
     characters: float
     epochs: int
     character_epochs: int
@@ -39,7 +44,7 @@ class Plan:
     character_seconds: float
 
     def __str__(self) -> str:
-        lines = []
+        lines = [f"the budget allows the first {100 * self.part:.2g} % of the text"] if self.part < 1 else []
         if self.epochs:
             lines.append(f"word vectors: epochs {self.epochs}, about {duration(self.word_seconds)}")
         if self.character_epochs:
@@ -48,17 +53,19 @@ class Plan:
         return "\n".join(lines)
 
 
-def make_plan(config: EmbeddingConfig) -> Plan:
+def make_plan(config: EmbeddingConfig, source: Text) -> Plan:
     """Measure the speed of both trainings on the beginning of a text, and return the plan that fits the budget.
 
     A plan over budget has fewer epochs. If one epoch is too long, it reads the beginning of the text alone.
+
+    Raises:
+        FlairNasError: the text or the budget is too small.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "sample"
+        folder = Path(temporary) / source.name
         start = time.perf_counter()
-        sample = write_tokens(config, folder, _SAMPLE, progress=False)
+        sample = write_tokens(config, source, folder, _SAMPLE, progress=False)
         reading = (time.perf_counter() - start) / sample.characters
-        words_a_character = sample.words / sample.characters
         word, character = 0.0, 0.0  # seconds of an epoch for each character of the text
         if config.words:
             train_words(config, folder, sample, 1, folder / "words.model", lambda _: None)
@@ -68,17 +75,29 @@ def make_plan(config: EmbeddingConfig) -> Plan:
         if config.characters:
             cost = measure_cost(character_settings(config, folder, sample.characters, 1), progress=False)
             character = cost.whole / sample.characters
-    characters = sample.characters / sample.part
-    epochs = (config.epochs or default_epochs(words_a_character * characters)) * config.words
-    character_epochs = (config.character_epochs or _default_character_epochs(characters)) * config.characters
-    budget, limit = _MARGIN * (parse_time(config.budget or "") or math.inf), math.inf
-    if characters * (reading + word + character) > budget:  # one epoch of both
-        characters = limit = budget / (reading + word + character)
-    seconds = characters * (word * epochs + character * character_epochs)
-    if (left := budget - characters * reading) < seconds:
+    whole = sample.characters / sample.part
+    words = whole * sample.words / sample.characters
+    # small texts are read more often: eight million words, and 25 million characters
+    epochs = (config.epochs or min(30, max(5, round(8_000_000 / words)))) * config.words
+    character_epochs = (config.character_epochs or min(12, max(3, round(25_000_000 / whole)))) * config.characters
+    budget = MARGIN * (parse_time(config.budget or "") or math.inf)
+    part = min(1.0, budget / (whole * (reading + word + character)))  # of one epoch of both
+    if part * words < min(MIN_WORDS, words):
+        needed = format_time(MIN_WORDS / words / part * budget / MARGIN)
+        raise FlairNasError(f"budget {config.budget} is too small for {MIN_WORDS:,} words; give {needed} or more")
+    seconds = part * whole * (word * epochs + character * character_epochs)
+    if (left := budget - part * whole * reading) < seconds:
         share = left / seconds
         epochs, character_epochs = (count and max(1, int(count * share)) for count in (epochs, character_epochs))
-    return Plan(limit, epochs, character_epochs, characters * word * epochs, characters * character * character_epochs)
+    return Plan(
+        digest=source.parts["train"].digest,
+        part=part,
+        characters=part * whole if part < 1 else math.inf,
+        epochs=epochs,
+        character_epochs=character_epochs,
+        word_seconds=part * whole * word * epochs,
+        character_seconds=part * whole * character * character_epochs,
+    )
 
 
 def character_settings(config: EmbeddingConfig, folder: Path, characters: float, epochs: int) -> CharacterModelConfig:
@@ -94,8 +113,3 @@ def character_settings(config: EmbeddingConfig, folder: Path, characters: float,
         "seed": config.seed,
     }
     return resolve(CharacterModelConfig, kind="character_model", preset="small", flags=flags)
-
-
-def _default_character_epochs(characters: float) -> int:
-    """Return the epochs of character models: as many as make 25 million characters, but 3 to 12."""
-    return min(12, max(3, round(25_000_000 / characters)))

@@ -11,7 +11,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,31 @@ from tqdm import tqdm
 from flair_nas.embedding.character_model.training import train_directions
 from flair_nas.embedding.config import EmbeddingConfig
 from flair_nas.embedding.plan import Plan, character_settings, make_plan
-from flair_nas.embedding.text import TextCounts, write_tokens
-from flair_nas.embedding.words import train_words, write_word_table
+from flair_nas.embedding.text import LONG_LINE, TextCounts, find_source, read_state, write_tokens
+from flair_nas.embedding.words import train_words
+from flair_nas.errors import FlairNasError
+from flair_nas.runs.duration import duration
 from flair_nas.runs.run import open_run
 from flair_nas.settings.fields import check_config
 from flair_nas.storage.files import copy_whole, write_text
 from flair_nas.tagging.data.character_models import DATA
-from flair_nas.tagging.data.embedding_folder import ABOUT, REMEDY, TABLE, check_file, read_about, write_about
+from flair_nas.tagging.data.embedding_folder import (
+    ABOUT,
+    CHARACTERS,
+    REMEDY,
+    TABLE,
+    check_file,
+    read_about,
+    write_about,
+    write_table,
+)
 from flair_nas.tagging.quiet import flair_device
 
 log = logging.getLogger("flair_nas")
 
 STATE = "training"
 """The folder of the state of an unfinished run."""
+_LONG_WORDS = 12.0  # mean characters of a word and a blank, above which words are sentences
 _PLAN, _MODEL, _CHARACTERS, _TEXT = "plan.json", "words.model", "characters", "text"
 
 
@@ -85,36 +97,37 @@ def describe_plan(config: EmbeddingConfig) -> str:
     """Return the plan of a training and its times in words, measured on the beginning of the text."""
     check_config(config, EmbeddingConfig)
     with flair_device(config.device):
-        return str(make_plan(config))
+        return str(make_plan(config, find_source(config)))
 
 
 def _train(config: EmbeddingConfig, folder: Path, accept: Callable[[], None], progress: bool) -> dict[str, Any]:
     """Train what is not yet trained, and write the folder."""
-    state = folder / STATE
+    state, source = folder / STATE, find_source(config)
+    train_part = source.parts["train"]
     if (state / _PLAN).exists():
-        plan = Plan(**json.loads((state / _PLAN).read_text(encoding="utf-8")))
+        plan = read_state(state / _PLAN, Plan)
+        if plan.digest != train_part.digest:
+            raise FlairNasError(f"{train_part.label}: the text is another one than when this run began; give it back")
     else:
-        plan = make_plan(config)
+        plan = make_plan(config, source)
     log.info("%s", plan)
     accept()
     state.mkdir(exist_ok=True)
     write_text(state / _PLAN, json.dumps(asdict(plan)))
-    counts = write_tokens(config, state / _TEXT, plan.characters, progress)
-    log.info("%s", describe_text(counts))
-    about: dict[str, Any] = {
-        "name": folder.resolve().name,
-        "text": {name: value for name, value in asdict(counts).items() if name != "pieces"},
-        "seed": config.seed,
-    }
+    counts = write_tokens(config, source, state / _TEXT, plan.characters, progress)
+    _tell(counts, unread=[part.label for name, part in source.parts.items() if name != "train"])
+    text = {name: value for name, value in asdict(counts).items() if name != "pieces"} | {"sha256": plan.digest}
+    about: dict[str, Any] = {"name": folder.resolve().name, "text": text, "seed": config.seed}
     if plan.epochs:
         about |= {"word_epochs": plan.epochs, **_train_words(config, state, counts, plan.epochs, progress)}
     if plan.character_epochs:
-        about |= {
-            "character_epochs": plan.character_epochs,
-            "bits_per_character": _train_characters(config, state, counts, plan.character_epochs, progress),
-        }
-        for direction in ("forward", "backward"):
-            copy_whole(state / _CHARACTERS / direction / DATA, folder / f"{direction}.safetensors")
+        settings = character_settings(config, state / _TEXT, counts.characters, plan.character_epochs)
+        with open_run(state / _CHARACTERS, settings, may_change=settings.may_change) as run:
+            figures = train_directions(run, progress)
+        bits = {direction: own["dev_bits"] for direction, own in figures.items()}
+        about |= {"character_epochs": plan.character_epochs, "bits_per_character": bits}
+        for direction, name in zip(figures, CHARACTERS):
+            copy_whole(state / _CHARACTERS / direction / DATA, folder / name)
     if plan.epochs:
         copy_whole(state / TABLE, folder / TABLE)
     write_about(folder, about)
@@ -122,10 +135,24 @@ def _train(config: EmbeddingConfig, folder: Path, accept: Callable[[], None], pr
     return read_about(folder, REMEDY)
 
 
-def describe_text(counts: TextCounts) -> str:
-    """Return the size of a text in words, and the part of it that was read."""
-    part = f"; the budget allows the first {100 * counts.part:.2g} % of it" if counts.part < 1 else ""
-    return f"{counts.name}: lines {counts.lines:,}, words {counts.words:,}, characters {counts.characters:,}{part}"
+def _tell(counts: TextCounts, unread: Sequence[str]) -> None:
+    """Log the size of a text, and what was altered or left out."""
+    log.info(
+        "%s: lines %s, words %s, characters %s",
+        *(counts.name, *(f"{number:,}" for number in (counts.lines, counts.words, counts.characters))),
+    )
+    if counts.part < 1:
+        log.warning("%s: the budget allows the first %.2g %% of it", counts.name, 100 * counts.part)
+    if unread:
+        log.info("not read: %s", ", ".join(unread))
+    if counts.long:
+        log.info("%s: %d lines have more than %d words, and were cut there", counts.name, counts.long, LONG_LINE)
+    if counts.characters > _LONG_WORDS * counts.words:
+        log.warning(
+            "%s: almost no blanks (%.1f characters a word), so word vectors are of no use. Separate words by blanks, "
+            "as those of your corpus, with a segmenter such as jieba (Chinese), MeCab (Japanese) or PyThaiNLP (Thai)",
+            *(counts.name, counts.characters / counts.words),
+        )
 
 
 def _train_words(
@@ -133,19 +160,9 @@ def _train_words(
 ) -> dict[str, Any]:
     """Train the word vectors, write their table to the state, and return its figures."""
     start = time.perf_counter()
-    total = epochs * sum(words for _, words in counts.pieces)
+    total = epochs * counts.words
     with tqdm(desc="word vectors", total=total, unit="word", unit_scale=True, disable=not progress, leave=False) as bar:
         model = train_words(config, state / _TEXT, counts, epochs, state / _MODEL, bar.update)
-    figures = write_word_table(model, state / TABLE)
-    log.info("word vectors: %s words, %.0f s", f"{figures['words']:,}", time.perf_counter() - start)
+    figures = write_table(state / TABLE, model.wv.key_to_index, model.wv.vectors, model.wv.vectors_ngrams)
+    log.info("word vectors: %s words, %s", f"{figures['words']:,}", duration(time.perf_counter() - start))
     return figures
-
-
-def _train_characters(
-    config: EmbeddingConfig, state: Path, counts: TextCounts, epochs: int, progress: bool
-) -> dict[str, float]:
-    """Train both character models in the state, and return their bits per character on held-out lines."""
-    settings = character_settings(config, state / _TEXT, counts.characters, epochs)
-    with open_run(state / _CHARACTERS, settings, may_change=settings.may_change) as run:
-        figures = train_directions(run, progress)
-    return {direction: own["dev_bits"] for direction, own in figures.items()}

@@ -6,17 +6,17 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import psutil
 
 from flair_nas.embedding.config import EmbeddingConfig
-from flair_nas.embedding.text import TRAIN, TextCounts, read_lines
+from flair_nas.embedding.text import TextCounts, read_lines
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.storage.files import whole_file
-from flair_nas.tagging.data.embedding_folder import write_table
 
 if TYPE_CHECKING:
     from gensim.models import FastText
@@ -26,11 +26,6 @@ MAX_WORDS = 2**16
 _RATE, _LAST_RATE = 0.05, 0.0001  # of SGD, falling linearly
 _COUNTED = 2_000_000  # words that are counted at most; rare ones are forgotten above
 _SECONDS_BETWEEN_CHECKPOINTS = 60.0
-
-
-def default_epochs(words: float) -> int:
-    """Return the epochs of word vectors: as many as make eight million words, but 5 to 30."""
-    return min(30, max(5, round(8_000_000 / words)))
 
 
 def train_words(
@@ -52,7 +47,7 @@ def train_words(
         advance: is called with the number of words that were read.
 
     Raises:
-        FlairNasError: the text repeats no words, or the checkpoint is damaged.
+        FlairNasError: the text repeats no words, memory is too small, or the checkpoint is damaged.
     """
     from gensim.models import FastText
 
@@ -67,41 +62,30 @@ def train_words(
         else:
             model, first = _start(config, folder, counts), 0
         steps = len(counts.pieces) * epochs
-        advance(sum(words for _, words in itertools.islice(itertools.cycle(counts.pieces), first)))
+        advance(sum(words for *_, words in itertools.islice(itertools.cycle(counts.pieces), first)))
         saved = time.monotonic()
         for step in range(first, steps):
-            start, words = counts.pieces[step % len(counts.pieces)]
-            rates = (_RATE + (_LAST_RATE - _RATE) * place / steps for place in (step, step + 1))
-            model.train(
-                corpus_iterable=_Lines(folder, start, words, advance),
-                total_words=words,
-                epochs=1,
-                **dict(zip(("start_alpha", "end_alpha"), rates)),
-            )
+            piece = counts.pieces[step % len(counts.pieces)]
+            start, end = (_RATE + (_LAST_RATE - _RATE) * place / steps for place in (step, step + 1))
+            with _Lines(folder, [piece], advance) as lines:
+                model.train(lines, total_words=piece[2], epochs=1, start_alpha=start, end_alpha=end)
             model.pieces_done = step + 1
             if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS or step + 1 == steps:
-                save_model(model, checkpoint)
+                with whole_file(checkpoint) as temporary:
+                    model.save(str(temporary), sep_limit=1 << 40)  # in one file
                 saved = time.monotonic()
     if not (np.isfinite(model.wv.vectors).all() and np.isfinite(model.wv.vectors_ngrams).all()):
         raise FlairNasError("the word vectors are not finite; train them anew with another --seed")
     return model
 
 
-def write_word_table(model: FastText, path: Path) -> dict[str, int]:
-    """Write the vectors of a model in 8 bits, and return their numbers."""
-    return write_table(path, model.wv.key_to_index, model.wv.vectors, model.wv.vectors_ngrams)
-
-
-def save_model(model: FastText, path: Path) -> None:
-    """Write a model to one file, whole or not at all."""
-    with whole_file(path) as temporary:
-        model.save(str(temporary), sep_limit=1 << 40)
-
-
 def _start(config: EmbeddingConfig, folder: Path, counts: TextCounts) -> FastText:
     """Return a new model that knows the words of the text."""
     from gensim.models import FastText
 
+    size = 8 * config.width * (config.rows + 2 * min(MAX_WORDS, counts.words))  # bytes, with a copy
+    if size > psutil.virtual_memory().available:
+        raise FlairNasError(f"word vectors take {size / 1e9:.1f} GB of memory; a smaller --rows or --width needs less")
     model = FastText(
         vector_size=config.width,
         sg=1,
@@ -114,7 +98,8 @@ def _start(config: EmbeddingConfig, folder: Path, counts: TextCounts) -> FastTex
         workers=config.workers,
         seed=config.seed,
     )
-    model.build_vocab(_Lines(folder, 0, sum(words for _, words in counts.pieces), lambda _: None))
+    with _Lines(folder, counts.pieces, lambda _: None) as lines:
+        model.build_vocab(lines)
     if len(model.wv) < 2:
         raise FlairNasError(
             f"{counts.name}: no words occur min_count = {model.min_count} times; give more text or a smaller min_count"
@@ -123,15 +108,30 @@ def _start(config: EmbeddingConfig, folder: Path, counts: TextCounts) -> FastTex
 
 
 class _Lines:
-    """The lines of a piece of the text, which gensim reads more than once."""
+    """The lines of pieces of the text, which gensim reads in a thread of its own.
 
-    def __init__(self, folder: Path, start: int, words: int, advance: Callable[[int], object]) -> None:
-        self.path, self.start, self.words, self.advance = folder / TRAIN, start, words, advance
+    Leaving the block raises an error of reading. gensim would wait for ever if it were raised in its thread.
+    """
+
+    def __init__(self, folder: Path, pieces: Sequence[tuple[str, int, int]], advance: Callable[[int], object]) -> None:
+        self.folder, self.pieces, self.advance = folder, pieces, advance
+        self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[list[str]]:
-        for tokens in read_lines(self.path, self.start, self.words):
-            yield tokens
-            self.advance(len(tokens))
+        try:
+            for name, start, words in self.pieces:
+                for tokens in read_lines(self.folder / name, start, words):
+                    yield tokens
+                    self.advance(len(tokens))
+        except Exception as error:  # every fault of reading
+            self.error = error
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.error:
+            raise self.error
 
 
 @contextlib.contextmanager

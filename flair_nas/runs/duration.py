@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+MARGIN = 0.85
+"""Fraction of the time left to plan with: some runs take longer than measured."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

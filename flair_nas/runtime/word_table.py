@@ -1,4 +1,4 @@
-"""Vectors of many words in one file. It is mapped: loading copies nothing, and processes share its memory."""
+"""Vectors of many words in one file. If it is mapped, loading copies nothing, and processes share its memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHORTEST, _LONGEST = 3, 6  # characters of a part of a word
 
 
 class WordTable:
-    """Vectors of words in 8 bits, mapped from a file.
+    """Vectors of words in 8 bits, mapped from a file or in memory.
 
     A vector is a row of 8-bit integers times one float32 number, so it is the same to the bit on every machine. If the
     file has rows of parts of words, a word that is not in the table has the mean of the rows of its parts. Without

@@ -18,7 +18,8 @@ class FlairSearchConfig(SearchSettings):
     corpus: str = setting("demo", "corpus to learn")
     embeddings: list[str] = setting(
         ["glove", "flair:news-forward", "flair:news-backward"],
-        "glove, english, word:PATH, fasttext:PATH, flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
+        "glove, english, the folder of embed train, word:PATH, fasttext:PATH, flair:NAME_OR_PATH, "
+        "transformer:NAME_OR_PATH (its last layer alone: ,layers=last behind it), char, one-hot",
     )
     held_out: float = setting(
         0.5, "share of train for the architecture weights alone; 0: they learn on dev", low=0, high=0.9

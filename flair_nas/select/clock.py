@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.runs.duration import duration, parse_time
+from flair_nas.runs.duration import MARGIN, duration, parse_time
 from flair_nas.select.config import SelectSettings
 
-MARGIN = 0.85
-"""Fraction of the time left to plan with: some runs take longer than measured."""
 OVERTIME = 1.05
 """Fraction of the budget by which the last fresh seed must end."""
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.successive_halving import survivors
-from flair_nas.runs.duration import format_time
+from flair_nas.runs.duration import MARGIN, format_time
 from flair_nas.select.candidates import Candidate, Layer, is_baseline, make_candidates, random_layers
-from flair_nas.select.clock import MARGIN, OVERTIME, max_fitting
+from flair_nas.select.clock import OVERTIME, max_fitting
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.limit import apply_limit
 from flair_nas.select.planner import describe_changes, reductions

@@ -18,9 +18,10 @@ from gensim.models import FastText
 from small_embedding import run_training, settings, write_raw
 
 from flair_nas import EmbeddingConfig, FlairNasError, SubwordEmbeddings, build_embeddings, load_corpus, train_embeddings
-from flair_nas.embedding import plan, training, words
+from flair_nas.embedding import plan, training
 from flair_nas.embedding.character_model import training as character_training
-from flair_nas.embedding.text import read_lines, write_tokens
+from flair_nas.embedding.text import LONG_LINE, TextCounts, find_source, read_lines, write_tokens
+from flair_nas.language_model.text.sources import Text
 from flair_nas.runs.run import RunStopped
 from flair_nas.tagging.data.embedding_folder import ABOUT, CHARACTERS, TABLE
 
@@ -37,6 +38,11 @@ def train(raw: str, out: Path, **changes: Any) -> dict[str, Any]:
     return train_embeddings(EmbeddingConfig(**settings(raw, **changes)), out, progress=False)
 
 
+def read(text: Path | str, folder: Path, max_characters: float = np.inf, **changes: Any) -> TextCounts:
+    config = EmbeddingConfig(text=str(text), **changes)
+    return write_tokens(config, find_source(config), folder, max_characters, False)
+
+
 def files(folder: Path) -> dict[str, bytes]:
     """The files of a finished folder, except the name of the folder in one of them."""
     data = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
@@ -46,8 +52,13 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_the_vectors_are_those_of_gensim(raw: str, tmp_path: Path) -> None:
     """The table differs from the model by its 8 bits alone, for words with and without a vector of their own."""
     models: list[FastText] = []
-    keep = words.write_word_table
-    with mock.patch.object(training, "write_word_table", lambda model, path: models.append(model) or keep(model, path)):
+    keep = training.train_words
+
+    def keep_model(*given: Any) -> FastText:
+        models.append(keep(*given))
+        return models[-1]
+
+    with mock.patch.object(training, "train_words", keep_model):
         about = train(raw, tmp_path / "out", characters=False, rows=1000)
     (model,) = models
     assert {path.name for path in (tmp_path / "out").iterdir()} - {".lock"} == {ABOUT, TABLE, "config.yaml"}
@@ -80,10 +91,12 @@ def test_a_stopped_training_ends_with_the_same_bytes(raw: str, tmp_path: Path, s
     def both(out: Path) -> None:
         run_training(settings(raw), str(out))
 
+    def make_plan(config: EmbeddingConfig, source: Text) -> plan.Plan:
+        return plan.Plan(source.parts["train"].digest, 1.0, np.inf, 3, 2, 0.0, 0.0)
+
     both(tmp_path / "whole")
     with (
-        mock.patch.object(plan, "make_plan", lambda config: plan.Plan(np.inf, 3, 2, 0.0, 0.0)),
-        mock.patch.object(training, "make_plan", lambda config: plan.Plan(np.inf, 3, 2, 0.0, 0.0)),
+        mock.patch.object(training, "make_plan", make_plan),
         mock.patch.object(FastText, "train", stopping(train_piece)),
         mock.patch.object(character_training._Training, "step", stopping(step)),
     ):
@@ -139,7 +152,7 @@ def test_another_text_is_refused(raw: str, tmp_path: Path) -> None:
     with mock.patch.object(training, "train_words", side_effect=KeyboardInterrupt), pytest.raises(RunStopped):
         train(raw, tmp_path / "out")
     write_raw(Path(raw), lines=401)
-    with pytest.raises(FlairNasError, match=r"raw.txt: the text is another one than when this run began; give it back"):
+    with pytest.raises(FlairNasError, match=r"raw.txt: the text is another one than when this run began"):
         train(raw, tmp_path / "out")
 
 
@@ -172,21 +185,55 @@ def test_line_ends_marks_and_long_lines_change_no_words(raw: str, tmp_path: Path
     found = {}
     for name, text in forms.items():
         (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8", newline="")
-        counts = write_tokens(EmbeddingConfig(text=str(tmp_path / f"{name}.txt")), tmp_path / name, np.inf, False)
+        counts = read(tmp_path / f"{name}.txt", tmp_path / name)
         found[name] = (counts.lines, counts.words, (tmp_path / name / "train.txt").read_bytes())
     assert len({*found.values()}) == 1
     (tmp_path / "long.txt").write_text(" ".join(lines), encoding="utf-8")
-    long = write_tokens(EmbeddingConfig(text=str(tmp_path / "long.txt")), tmp_path / "long", np.inf, False)
-    assert long.words > 0.99 * found["plain"][1] and long.cut == 2  # segtok may keep a full stop within a line
-    read = list(read_lines(tmp_path / "long" / "train.txt", 0, long.words - 1))
-    assert sum(map(len, read)) == long.words and max(map(len, read)) <= 2000
+    long = read(tmp_path / "long.txt", tmp_path / "long")
+    assert long.words > 0.99 * found["plain"][1] and long.long == 1  # segtok may keep a full stop within a line
+    pieces = [[*read_lines(tmp_path / "long" / name, start, words)] for name, start, words in long.pieces]
+    assert sum(len(tokens) for piece in pieces for tokens in piece) == long.words and len(pieces) == 2
+    assert 10 < long.lines < long.words / LONG_LINE * 2
+
+
+def test_a_text_that_is_read_in_part_says_how_much(raw: str, tmp_path: Path) -> None:
+    """Also where a file is read in larger blocks."""
+    lines = Path(raw).read_text(encoding="utf-8")
+    (tmp_path / "large.txt").write_text(lines * 60, encoding="utf-8")
+    whole = read(tmp_path / "large.txt", tmp_path / "whole", characters=False)
+    assert whole.part == 1 and whole.characters > 800_000
+    for share in (0.1, 0.7):
+        part = read(tmp_path / "large.txt", tmp_path / f"{share}", share * whole.characters, characters=False)
+        assert part.characters == pytest.approx(share * whole.characters, rel=0.01)
+        assert part.part == pytest.approx(share, abs=0.02)
+
+
+def test_lines_are_held_out_for_character_models_alone(raw: str, tmp_path: Path) -> None:
+    with_models, without = read(raw, tmp_path / "a"), read(raw, tmp_path / "b", characters=False)
+    held = (tmp_path / "a" / "valid.txt").read_text(encoding="utf-8")
+    assert 0.04 < len(held) / with_models.characters < 0.06 and not (tmp_path / "b" / "valid.txt").read_bytes()
+    for counts in (with_models, without):  # word vectors read all
+        assert sum(words for *_, words in counts.pieces) == counts.words == without.words
 
 
 def test_a_text_without_blanks_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     line = "昨日東京で開かれた会議で大臣は新しい計画について詳しく説明した"
-    (tmp_path / "raw.txt").write_text("\n".join([line] * 1500), encoding="utf-8")
-    write_tokens(EmbeddingConfig(text=str(tmp_path / "raw.txt")), tmp_path / "tokens", np.inf, False)
-    assert "almost no blanks (32.0 characters a word)" in caplog.text and "MeCab (Japanese)" in caplog.text
+    (tmp_path / "raw.txt").write_text("\n".join([line, line[::-1]] * 750) + line * 200, encoding="utf-8")
+    with mock.patch.object(training, "train_words", side_effect=KeyboardInterrupt), pytest.raises(RunStopped):
+        train(str(tmp_path / "raw.txt"), tmp_path / "out", character_epochs=1)
+    assert "almost no blanks (36." in caplog.text and "MeCab (Japanese)" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["plan.json", "text/text.json", "words.model", "text/train.txt"])
+def test_a_damaged_state_is_told(raw: str, tmp_path: Path, name: str) -> None:
+    with mock.patch.object(training, "train_directions", side_effect=KeyboardInterrupt), pytest.raises(RunStopped):
+        train(raw, tmp_path / "out")
+    state = tmp_path / "out" / "training"
+    (state / name).write_bytes((state / name).read_bytes()[:50])
+    if name == "text/train.txt":  # it is read while there are epochs to train
+        (state / "words.model").unlink()
+    with pytest.raises(FlairNasError, match=rf"{state / name}: is (damaged|cut short).*; delete"):
+        train(raw, tmp_path / "out")
 
 
 def test_the_sentences_of_a_corpus_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,17 +246,21 @@ def test_the_sentences_of_a_corpus_serve(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_budget_reads_less(raw: str, tmp_path: Path) -> None:
     """A plan that would take longer has fewer epochs, and then a part of the text."""
-    with mock.patch.object(plan, "time", mock.Mock(perf_counter=mock.Mock(side_effect=iter(range(100))))):
-        # a second of reading and one of word vectors for the whole sample
-        whole, fewer, part = (
-            plan.make_plan(EmbeddingConfig(**settings(raw, characters=False, epochs=10, budget=budget)))
-            for budget in (None, "7s", "1.5s")
-        )
+
+    def plan_for(budget: str | None) -> plan.Plan:
+        config = EmbeddingConfig(**settings(raw, characters=False, epochs=10, budget=budget))
+        # a second of reading and one of word vectors for the whole text
+        with mock.patch.object(plan, "time", mock.Mock(perf_counter=mock.Mock(side_effect=iter(range(100))))):
+            return plan.make_plan(config, find_source(config))
+
+    whole, fewer, part = map(plan_for, (None, "7s", "1.5s"))
     assert whole.characters == fewer.characters == np.inf and whole.epochs == 10 and 1 < fewer.epochs < 10
-    counts = write_tokens(EmbeddingConfig(text=raw), tmp_path / "all", np.inf, False)
-    assert part.epochs == 1 and 0.4 < part.characters / counts.characters < 0.9
-    some = write_tokens(EmbeddingConfig(text=raw), tmp_path / "some", part.characters, False)
+    assert part.epochs == 1 and part.part == pytest.approx(1.5 * 0.85 / 2)
+    assert f"{part}".startswith("the budget allows the first 64 % of the text")
+    some, counts = read(raw, tmp_path / "some", part.characters), read(raw, tmp_path / "all")
     assert part.characters <= some.characters < part.characters + 100 and some.words < counts.words
+    with pytest.raises(FlairNasError, match=r"budget 0.1s is too small for 1,000 words; give 10s or more"):
+        plan_for("0.1s")
 
 
 @pytest.mark.parametrize(
@@ -236,10 +287,22 @@ def test_all_or_a_part_of_a_folder(raw: str, tmp_path: Path, monkeypatch: pytest
     }
     assert widths == {"mine": [8] * 3, str(folder): [8] * 3, "mine/": [8] * 3, "mine#words": [8],
                       "mine#characters": [8, 8]}  # fmt: skip
+    (tmp_path / "glove").mkdir()
+    (tmp_path / "unfinished").mkdir()
+    with pytest.raises(FlairNasError, match=r"holds no embedding.json; if .*embed train --resume unfinished"):
+        build_embeddings(["unfinished"], corpus)
+    for spec in ("no/such", "none#words", "./glove"):
+        with pytest.raises(FlairNasError, match=r"there is no folder|holds no embedding.json"):
+            build_embeddings([spec], corpus)
+    shutil.copytree(folder, tmp_path / "english")
+    named, local = (build_embeddings([spec], corpus).embedding_length for spec in ("english", "./english"))
+    assert (named, local) == (300, 24)
+    shutil.copytree(folder, tmp_path / "my#text")
+    assert build_embeddings(["my#text"], corpus).embedding_length == 24
     with pytest.raises(FlairNasError, match=r"'mine#chars': the parts of a folder are #words and #characters"):
         build_embeddings(["mine#chars"], corpus)
     with pytest.raises(FlairNasError, match="are given twice"):
-        build_embeddings(["mine", "mine#words"], corpus)
+        build_embeddings(["mine", "mine/#words"], corpus)
     shutil.copytree(folder, tmp_path / "other")
     (tmp_path / "other" / "forward.safetensors").unlink()
     with pytest.raises(FlairNasError, match=r"forward.safetensors: cannot be read .*; copy the folder again"):

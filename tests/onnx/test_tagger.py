@@ -80,7 +80,7 @@ def own_vectors() -> SubwordEmbeddings:
     with tempfile.TemporaryDirectory() as name:
         vectors, parts = (random.normal(size=(rows, 6), scale=3).astype(np.float32) for rows in (2, 50))
         figures = write_table(Path(name) / TABLE, {"the": 0, "cat": 1}, vectors, parts)
-        write_about(Path(name), figures)
+        write_about(Path(name), {"name": "own"} | figures)
         return SubwordEmbeddings(name)
 
 

@@ -137,7 +137,7 @@ def _train_direction(
     if figures and is_same and run.is_finished(figures["epochs"]) and is_whole(run.folder / PICKLE):
         _load_best(run.folder)
         log.warning(
-            "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, figures["epochs"]
+            "%s is finished (epochs: %d), so nothing was trained; more epochs extend it", run.folder, figures["epochs"]
         )
         return figures
     training = _Training(run.config, corpus, dictionary, run.folder.name)

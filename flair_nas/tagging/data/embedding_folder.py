@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.runtime.decoding import Floats
 from flair_nas.storage.files import hash_file, whole_file, write_text
-from flair_nas.storage.paths import user_path
+from flair_nas.storage.paths import typed, user_path
 
 FORMAT, VERSION = "flair-nas/embedding", 1
 ABOUT, TABLE = "embedding.json", "table.safetensors"
@@ -124,19 +124,25 @@ def expand_folder(spec: str) -> list[str]:
         spec: ``FOLDER``, ``FOLDER#words`` or ``FOLDER#characters``, or another spec.
 
     Raises:
-        FlairNasError: the folder lacks that part, or a character model in it is missing or damaged.
+        FlairNasError: the folder is unfinished or lacks that part, or a character model in it is missing or damaged.
     """
-    source, mark, part = spec.partition("#")
+    source, _, part = (spec, "", "") if user_path(spec).is_dir() else spec.rpartition("#")
     folder = user_path(source)
-    if not (folder / ABOUT).exists():
+    is_part = part in ("words", "characters")
+    if not source or not (folder.is_dir() or is_part):
         return [spec]
-    if mark and part not in ("words", "characters"):
+    if part and not is_part:
         raise FlairNasError(f"embeddings {brief(spec)}: the parts of a folder are #words and #characters")
-    about = read_about(folder, REMEDY)
-    specs = [source + WORDS] if TABLE in about["files"] and part != "characters" else []
+    if not folder.is_dir():
+        raise FlairNasError(f"embeddings {brief(spec)}: there is no folder {folder}")
+    if not (folder / ABOUT).exists():
+        again = f"; if its training was stopped, go on with flair-nas embed train --resume {typed(str(folder))}"
+        raise FlairNasError(f"embeddings {brief(spec)}: {folder} holds no {ABOUT}{again}")
+    about, place = read_about(folder, REMEDY), str(Path(source))
+    specs = [place + WORDS] if TABLE in about["files"] and part != "characters" else []
     if part != "words":
         names = [name for name in CHARACTERS if name in about["files"]]
-        specs += [f"flair:{source.rstrip('/')}/{check_file(folder, name, about, REMEDY).name}" for name in names]
+        specs += [f"flair:{Path(place, check_file(folder, name, about, REMEDY).name)}" for name in names]
     if not specs:
         raise FlairNasError(f"embeddings {brief(spec)}: {folder} was made without {part or 'any'}")
     return specs

@@ -38,22 +38,15 @@ from flair_nas.tagging.safe_file import SUFFIX
 
 log = logging.getLogger("flair_nas")
 
+ENGLISH = "english"
 # Names that Flair's WordEmbeddings downloads: these, and a language's code, alone or before -wiki or -crawl.
 _ENGLISH = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
 WORD_VECTORS = (*_ENGLISH, *(f"en-{name}" for name in _ENGLISH))
 LANGUAGE_VECTORS = re.compile(r"[a-z]{2}(-wiki|-crawl)?")
 LANGUAGE_MODELS = {"flair": FlairEmbeddings, "pooled-flair": PooledFlairEmbeddings}
 FORMS = (
-    *(
-        "glove",
-        "english",
-        "FOLDER of embed train",
-        "word:PATH",
-        "fasttext:PATH",
-        "flair:NAME_OR_PATH",
-        "pooled-flair:NAME_OR_PATH",
-    ),
-    *("transformer:NAME_OR_PATH", *OF_THE_CORPUS),
+    *("glove", ENGLISH, "FOLDER of embed train", "word:PATH", "fasttext:PATH", "flair:NAME_OR_PATH"),
+    *("pooled-flair:NAME_OR_PATH", "transformer:NAME_OR_PATH", *OF_THE_CORPUS),
 )
 
 FORMER_CHAR = "char of version 0.1"
@@ -93,7 +86,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
     """
     if not specs:
         raise FlairNasError(f"no embeddings: give one or more of {', '.join(FORMS)}")
-    specs = [part for spec in specs for part in expand_folder(spec)]
+    specs = [part for spec in specs for part in ([spec] if _is_named(spec) else expand_folder(spec))]
     for spec in specs:
         if specs.count(spec) > 1:
             raise FlairNasError(f"embeddings {brief(spec)} are given twice; leave one out")
@@ -104,6 +97,12 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
     for member in frozen_members(stack):
         member.requires_grad_(False)
     return stack
+
+
+def _is_named(spec: str) -> bool:
+    """Return True for the name of embeddings; ``./NAME`` is a folder of that name."""
+    is_flairs = spec.lower() in WORD_VECTORS or LANGUAGE_VECTORS.fullmatch(spec.lower())
+    return spec in (ENGLISH, *OF_THE_CORPUS) or bool(is_flairs)
 
 
 def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
@@ -122,7 +121,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         with no_flair_remarks(*OF_ALL_WORDS):
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
             return words
-    if spec == "english":
+    if spec == ENGLISH:
         english = EnglishEmbeddings()
         _warn_of_unknown(spec, english.table, corpus, share=2 / 3)  # French has 0.6, tweets and Pidgin have more
         return english
@@ -141,8 +140,10 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         if path.exists() or len(path.parts) > 1 or path.suffix.lower() in (".pt", SUFFIX):
             return _from_file(LANGUAGE_MODELS[kind], spec, argument, wanted="a character language model of Flair's")
         return _by_name(LANGUAGE_MODELS[kind], spec, argument, file_form=f"{kind}:PATH")
-    if spec.lower() in WORD_VECTORS or LANGUAGE_VECTORS.fullmatch(spec.lower()):
+    if _is_named(spec):
         return _by_name(WordEmbeddings, spec, spec.lower(), file_form="word:PATH")
+    if "/" in spec and ":" not in spec:
+        raise FlairNasError(f"embeddings {brief(spec)}: there is no folder {user_path(spec)}")
     if "," in spec and ":" not in spec:
         raise FlairNasError(f"embeddings are separated by blanks, not by commas: {' '.join(spec.split(','))}")
     hint = did_you_mean(kind, {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}, count=2)

@@ -133,7 +133,7 @@ class SubwordEmbeddings(TableEmbeddings):
         about = read_about(path, REMEDY)
         if TABLE not in about["files"]:
             raise FlairNasError(f"{path} has no word vectors; name its character models {folder}#characters")
-        self._hold(np.fromfile(check_file(path, TABLE, about, REMEDY), np.uint8), path.name, about["width"])
+        self._hold(np.fromfile(check_file(path, TABLE, about, REMEDY), np.uint8), about["name"], about["width"])
 
     def _hold(self, data: Bytes, name: str, width: int) -> None:
         super().__init__(name, width)
@@ -143,6 +143,10 @@ class SubwordEmbeddings(TableEmbeddings):
     def table(self) -> WordTable:  # type: ignore[override]
         """Vectors, read when the weights of a saved tagger are there."""
         return WordTable(self.data.cpu().numpy())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the table, which a copy reads from its own data."""
+        return {name: value for name, value in vars(self).items() if name != "table"}
 
     def to_params(self) -> dict[str, Any]:
         """Return what a saved tagger holds beside its weights, which have the vectors."""

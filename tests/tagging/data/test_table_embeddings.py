@@ -128,7 +128,10 @@ def own(tmp_path: Path) -> Path:
     random, folder = np.random.default_rng(1), tmp_path / "own"
     folder.mkdir()
     rows, vectors, parts = {"the": 0, "London": 1}, random.normal(size=(2, 6)), random.normal(size=(32, 6))
-    write_about(folder, write_table(folder / TABLE, rows, vectors.astype(np.float32), parts.astype(np.float32)))
+    write_about(
+        folder,
+        {"name": "own"} | write_table(folder / TABLE, rows, vectors.astype(np.float32), parts.astype(np.float32)),
+    )
     return folder
 
 
