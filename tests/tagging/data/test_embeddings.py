@@ -236,8 +236,8 @@ def test_forms_are_not_parted_by_commas(corpus):
         ("fasttext", "did you mean fasttext:PATH"),
         ("flair:", "did you mean flair:NAME_OR_PATH"),
         ("char:50", "did you mean char"),
-        ("", "known forms are glove, english, word:PATH"),
-        ("bert-base-uncased", "known forms are glove, english, word:PATH"),
+        ("", "known forms are glove, english, FOLDER of embed train, word:PATH"),
+        ("bert-base-uncased", "known forms are glove, english, FOLDER of embed train, word:PATH"),
     ],
 )
 def test_an_unknown_form(corpus, spec, hint):
