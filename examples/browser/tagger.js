@@ -49,6 +49,30 @@ function findWord(word, bytes, ends) {
   return low < ends.length && compare(low) === 0 ? low : -1;
 }
 
+// The numbers of a word's parts, as fastText has them: runs of 3 to 6 characters of the word between < and >.
+function* hashParts(word) {
+  const letters = Array.from(`<${word}>`, letter => new TextEncoder().encode(letter));
+  for (let start = 0; start + 3 <= letters.length; start++) {
+    let number = 2166136261;
+    for (const [place, letter] of letters.slice(start, start + 6).entries()) {
+      for (const byte of letter) number = Math.imul(number ^ ((byte << 24) >> 24), 16777619); // bytes are signed
+      if (place >= 2) yield number >>> 0;
+    }
+  }
+}
+
+// A function from a word to the mean of the rows of its parts.
+function averageParts(vectors, scales, width) {
+  return word => {
+    const mean = new Float32Array(width), numbers = [...hashParts(word)];
+    for (const number of numbers) {
+      const row = number % scales.length;
+      for (let at = 0; at < width; at++) mean[at] += vectors[row * width + at] * scales[row];
+    }
+    return mean.map(value => value / Math.max(1, numbers.length));
+  };
+}
+
 // Embeddings: functions from words to their vectors, one Float32Array for each word.
 const makers = {
   async table(settings, folder) {
@@ -63,12 +87,14 @@ const makers = {
     });
   },
   async words({ words: name, width }, folder) {
-    const { words: bytes, rows, vectors, scales } = await readTensors(`${folder}/${name}`);
+    const { words: bytes, rows, vectors, scales, ...parts } = await readTensors(`${folder}/${name}`);
     const ends = [];
     bytes.forEach((byte, place) => byte === 10 && ends.push(place));
+    const average = parts.part_vectors && averageParts(parts.part_vectors, parts.part_scales, width);
     return words => words.map(word => {
-      const place = [word, word.toLowerCase()].map(form => findWord(form, bytes, ends)).find(found => found >= 0);
-      if (place === undefined) return new Float32Array(width);
+      const forms = average ? [word] : [word, word.toLowerCase()];
+      const place = forms.map(form => findWord(form, bytes, ends)).find(found => found >= 0);
+      if (place === undefined) return average ? average(word) : new Float32Array(width);
       const row = rows[place];
       return Float32Array.from(vectors.subarray(row * width, (row + 1) * width), value => value * scales[row]);
     });
