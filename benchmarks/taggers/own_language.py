@@ -25,12 +25,12 @@ Written before the runs. The claims:
 
 import argparse
 import itertools
+import math
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import psutil
 import torch
@@ -45,10 +45,12 @@ from flair_nas import (
     train_embeddings,
     train_taggers,
 )
-from flair_nas.embedding import training as words
+from flair_nas.embedding.text import find_source, write_tokens
+from flair_nas.embedding.words import train_words
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.onnx import Tagger, export_tagger, quantize_tagger
 from flair_nas.tagging.data.corpora import sentences_of
+from flair_nas.tagging.data.embedding_folder import ABOUT, TABLE, write_about, write_table
 
 FILE = RESULTS / "own_language.jsonl"
 XLM_R = {
@@ -113,28 +115,33 @@ def train_on(language: str, embeddings: list[str], rnn: str, seed: int, data: Pa
 def train_rows(language: str, rows: int, is_float: bool, seed: int, data: Path, out: Path) -> dict[str, Any]:
     """Train a tagger on word vectors alone, with so many rows for parts of words."""
     folder = out / f"{language}-{rows}"
-    source = EmbeddingConfig(text=str(data / "raw" / f"{language}.txt"), characters=False, rows=rows, device="cpu")
-    with mock.patch.object(words, "write_word_table", wraps=words.write_word_table) as writer:
-        if not (folder / "float").exists():
-            train_embeddings(source, folder, progress=False)
-            writer.call_args.args[0].wv.save(str(folder / "float"))
+    if not (folder / ABOUT).exists():
+        write_words(data / "raw" / f"{language}.txt", rows, folder)
     own = f"fasttext:{folder / 'float'}" if is_float else f"{folder}#words"
     return train_on(language, [own], "small-relu-tanh", seed, data)
 
 
+def write_words(raw: Path, rows: int, folder: Path) -> None:
+    """Write the same word vectors twice: as gensim has them, and as a folder of embeddings in 8 bits."""
+    config = EmbeddingConfig(text=str(raw), characters=False, rows=rows)
+    counts = write_tokens(config, find_source(config), folder / "text", math.inf, progress=False)
+    model = train_words(config, folder / "text", counts, 30, folder / "words.model", lambda _: None)
+    model.wv.save(str(folder / "float"))
+    figures = write_table(folder / TABLE, model.wv.key_to_index, model.wv.vectors, model.wv.vectors_ngrams)
+    write_about(folder, {"name": folder.name, **figures})
+
+
 def measure_speed(language: str, rnn: str, data: Path, folder: Path) -> dict[str, Any]:
     """Measure loading of embeddings, and words a second of an exported tagger in 8 bits on one thread."""
-    process = psutil.Process()
-    before, start = process.memory_info().rss, time.perf_counter()
-    vectors = SubwordEmbeddings(folder)
-    figures = {"load_ms": 1e3 * (time.perf_counter() - start)}
-    corpus = load_corpus(data / f"masakhaner_{language}")
+    corpus, process = load_corpus(data / f"masakhaner_{language}"), psutil.Process()
     sentences = [[token.text for token in sentence] for sentence in sentences_of(corpus.corpus.test)]
-    start = time.perf_counter()
-    vectors.table.embed([word for sentence in sentences for word in sentence])
     count = sum(map(len, sentences))
-    figures |= {"load_mb": (process.memory_info().rss - before) / 1e6, "us_a_word": 1e6 / count}
-    figures["us_a_word"] *= time.perf_counter() - start
+    before, start = process.memory_info().rss, time.perf_counter()
+    table = SubwordEmbeddings(folder).table
+    loaded = time.perf_counter()
+    figures = {"load_ms": 1e3 * (loaded - start), "load_mb": (process.memory_info().rss - before) / 1e6}
+    table.embed([word for sentence in sentences for word in sentence])
+    figures["us_a_word"] = 1e6 * (time.perf_counter() - loaded) / count
     with tempfile.TemporaryDirectory() as out:
         config = TaggerConfig(rnn=rnn, embeddings=[str(folder), "char"], device="cpu", **SETTINGS | {"epochs": 1})
         train_taggers(config, Path(out) / "run", corpus=corpus, progress=False)
