@@ -8,11 +8,11 @@ FOLDER/text.json  counts and pieces. It is written last
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from flair.tokenization import SegtokTokenizer
 from tqdm import tqdm
@@ -86,13 +86,10 @@ def write_tokens(
     folder.mkdir(parents=True, exist_ok=True)
     part, counts = source.parts["train"], TextCounts(source.name)
     split = SegtokTokenizer().tokenize if config.corpus is None else str.split
-    held, pieces = 0, {_TRAIN: [(0, 0)], _VALID: [(0, 0)]}  # place and words
-    with ExitStack() as stack:
-        bar = stack.enter_context(
-            tqdm(desc=f"reading {source.name}", total=part.size, unit="B", unit_scale=True, leave=False,
-                 disable=not progress)
-        )  # fmt: skip
-        files = {n: stack.enter_context(stack.enter_context(whole_file(folder / n)).open("wb")) for n in pieces}
+    held = 0  # characters
+    bar = tqdm(desc=f"reading {source.name}", total=part.size, unit="B", unit_scale=True, leave=False,
+               disable=not progress)  # fmt: skip
+    with bar, _TokenFile.open(folder / _TRAIN) as train, _TokenFile.open(folder / _VALID) as valid:
         for line in _lines(part, bar, counts):
             if not (tokens := split(line)):
                 continue
@@ -102,20 +99,37 @@ def write_tokens(
             counts.characters += size
             is_held = config.characters and held < min(counts.characters // _VALID_SHARE, _MAX_VALID)
             held += size * is_held
-            name = _VALID if is_held else _TRAIN
-            place, words = pieces[name][-1]
-            if words >= _PIECE:
-                place, words = files[name].tell(), 0
-                pieces[name].append((place, words))
-            pieces[name][-1] = (place, words + len(tokens))
-            files[name].write(f"{' '.join(tokens)}\n".encode())
+            (valid if is_held else train).write(tokens)
             if counts.characters >= max_characters:
                 break
-        counts.pieces = [(name, *piece) for name, own in pieces.items() for piece in own if piece[1]]
+        counts.pieces = [(name, *piece) for name, file in ((_TRAIN, train), (_VALID, valid)) for piece in file.pieces]
         if counts.words < MIN_WORDS:
             raise FlairNasError(f"{part.label}: has {counts.words:,} words; embeddings need {MIN_WORDS:,} or more")
     write_text(folder / _COUNTS, json.dumps(asdict(counts)))
     return counts
+
+
+class _TokenFile:
+    """A file of tokens. It notes the place in bytes and the words of each piece."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+        self.pieces: list[tuple[int, int]] = []
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path) -> Iterator[_TokenFile]:
+        """Yield a new file. It is renamed to its path when the block ends without an error."""
+        with whole_file(path) as temporary, temporary.open("wb") as stream:
+            yield cls(stream)
+
+    def write(self, tokens: Sequence[str]) -> None:
+        """Write a line."""
+        if not self.pieces or self.pieces[-1][1] >= _PIECE:
+            self.pieces.append((self.stream.tell(), 0))
+        place, words = self.pieces[-1]
+        self.pieces[-1] = (place, words + len(tokens))
+        self.stream.write(f"{' '.join(tokens)}\n".encode())
 
 
 def _lines(part: TextPart, bar: tqdm[Any], counts: TextCounts) -> Iterator[str]:

@@ -110,7 +110,7 @@ def _train(config: EmbeddingConfig, folder: Path, accept: Callable[[], None], pr
             raise FlairNasError(f"{train_part.label}: the text is another one than when this run began; give it back")
     else:
         plan = make_plan(config, source)
-    log.info("%s", plan)
+    log.log(logging.WARNING if plan.part < 1 else logging.INFO, "%s", plan)
     accept()
     state.mkdir(exist_ok=True)
     write_text(state / _PLAN, json.dumps(asdict(plan)))
@@ -130,9 +130,9 @@ def _train(config: EmbeddingConfig, folder: Path, accept: Callable[[], None], pr
             copy_whole(state / _CHARACTERS / direction / DATA, folder / name)
     if plan.epochs:
         copy_whole(state / TABLE, folder / TABLE)
-    write_about(folder, about)
+    written = write_about(folder, about)
     shutil.rmtree(state, ignore_errors=True)
-    return read_about(folder, REMEDY)
+    return written
 
 
 def _tell(counts: TextCounts, unread: Sequence[str]) -> None:
@@ -141,8 +141,6 @@ def _tell(counts: TextCounts, unread: Sequence[str]) -> None:
         "%s: lines %s, words %s, characters %s",
         *(counts.name, *(f"{number:,}" for number in (counts.lines, counts.words, counts.characters))),
     )
-    if counts.part < 1:
-        log.warning("%s: the budget allows the first %.2g %% of it", counts.name, 100 * counts.part)
     if unread:
         log.info("not read: %s", ", ".join(unread))
     if counts.long:

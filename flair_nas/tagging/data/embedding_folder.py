@@ -73,8 +73,10 @@ def _round(vectors: Floats) -> tuple[NDArray[np.int8], Floats]:
     return np.rint(vectors / np.maximum(scales, np.finfo(np.float32).tiny)).astype(np.int8), scales
 
 
-def write_about(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write ``embedding.json``, with the checksums of the other files of the folder. It makes the folder whole.
+def write_about(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write ``embedding.json`` with the checksums of the other files of the folder, and return its contents.
+
+    It makes the folder whole.
 
     Args:
         folder: a folder with the other files.
@@ -83,6 +85,7 @@ def write_about(folder: Path, about: Mapping[str, Any]) -> None:
     files = {name: hash_file(folder / name) for name in (TABLE, *CHARACTERS) if (folder / name).exists()}
     description = {"format": FORMAT, "version": VERSION, **about, "files": files}
     write_text(folder / ABOUT, json.dumps(description, indent=2, ensure_ascii=False) + "\n")
+    return description
 
 
 def read_about(folder: Path, remedy: str) -> dict[str, Any]:
