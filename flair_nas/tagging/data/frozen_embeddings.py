@@ -1,7 +1,8 @@
-"""Vectors of frozen embeddings, computed once for a corpus and kept in one array in memory or in one file.
+"""Vectors of frozen embeddings, computed once for a corpus. Each embedding has one array in memory or one file.
 
 Flair itself keeps a word's vector as a view on the hidden states of all characters of its batch, which takes ten times
 the memory. The file ``CACHE/embeddings/FINGERPRINT/vectors.bin`` is mapped, so that processes share its memory.
+Stacks that have an embedding in common share its file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
 log = logging.getLogger("flair_nas")
 
 VECTORS = Kind("embeddings", "vectors of embeddings")
-_FORMAT = 1  # of the file; another number discards all files
+_FORMAT = 2  # of the file; another number discards all files
 _CHUNK, _BATCH = 2048, 32  # sentences that are sorted by length together, and that are embedded at a time
 
 
@@ -88,19 +89,27 @@ def keep_frozen(
         progress: draw a progress bar.
     """
     randomness = random_state()  # listing sentences draws, too
-    members = frozen_members(embeddings)
     sentences = _all_sentences(corpus)
-    if not all(member.name in token._embeddings for s in sentences for token in s for member in members):
-        if others := _describe_changing(embeddings):
-            log.info("%s: embedded anew for each batch: %s", corpus.name, others)
-        _keep(members, sentences, corpus.name, on_disk, progress)
+    lacking = [
+        member
+        for member in frozen_members(embeddings)
+        if not all(member.name in token._embeddings for sentence in sentences for token in sentence)
+    ]
+    if lacking and (others := _describe_changing(embeddings)):
+        log.info("%s: embedded anew for each batch: %s", corpus.name, others)
+    if on_disk is None:
+        size = 4 * sum(map(len, sentences)) * sum(member.embedding_length for member in lacking)  # bytes
+        on_disk = size > psutil.virtual_memory().available / 4
+    for member in lacking:
+        _keep(member, sentences, corpus.name, on_disk, progress)
     restore_random_state(randomness)
 
 
 def is_kept(embeddings: TokenEmbeddings, corpus: TaggingCorpus) -> bool:
     """Return True if the cache has the vectors that `keep_frozen` would compute."""
-    fingerprint = _fingerprint(frozen_members(embeddings), _all_sentences(corpus))
-    return (cache_root() / VECTORS.folder / fingerprint).exists()
+    sentences = _all_sentences(corpus)
+    folders = (cache_root() / VECTORS.folder / _fingerprint(m, sentences) for m in frozen_members(embeddings))
+    return all(folder.exists() for folder in folders)
 
 
 def _all_sentences(corpus: TaggingCorpus) -> list[Sentence]:
@@ -108,22 +117,19 @@ def _all_sentences(corpus: TaggingCorpus) -> list[Sentence]:
 
 
 def _keep(
-    members: Sequence[TokenEmbeddings],
+    member: TokenEmbeddings,
     sentences: Sequence[Sentence],
     corpus: str,
-    on_disk: bool | None,
+    on_disk: bool,
     progress: bool,
 ) -> None:
-    """Compute the vectors, or map those of the cache, and store them in the words."""
-    lengths, widths = list(map(len, sentences)), [member.embedding_length for member in members]
-    words, width = sum(lengths), sum(widths)
-    size = 4 * words * width  # bytes
-    if on_disk is None:
-        on_disk = size > psutil.virtual_memory().available / 4
+    """Compute the vectors of one member, or map those of the cache, and store them in the words."""
+    lengths, width = list(map(len, sentences)), member.embedding_length
+    words = sum(lengths)
 
     def blocks() -> Iterator[Tensor]:
         with tqdm(total=words, desc=f"embedding {corpus}", unit="word", disable=not progress, leave=False) as bar:
-            for block in _computed(members, sentences):
+            for block in _computed(member, sentences):
                 yield block
                 bar.update(len(block))
 
@@ -131,13 +137,13 @@ def _keep(
         with open(folder / "vectors.bin", "wb") as stream:
             for block in blocks():
                 stream.write(block.numpy().data)
-        return {"corpus": corpus, "embeddings": [member.name for member in members]}
+        return {"corpus": corpus, "embeddings": member.name}
 
     if on_disk:
-        folder, _ = cached_folder(VECTORS, _fingerprint(members, sentences), write, None)
+        folder, _ = cached_folder(VECTORS, _fingerprint(member, sentences), write, None)
         mapped = torch.from_file(str(folder / "vectors.bin"), size=words * width, dtype=torch.float32)
         matrix = mapped.view(words, width)  # [words, D]
-        log.info("vectors of the %d words of %s, %.1f GB: %s", words, corpus, size / 1e9, folder)
+        log.info("vectors of the %d words of %s, %.1f GB: %s", words, corpus, 4e-9 * words * width, folder)
     else:
         matrix = torch.empty(words, width)  # [words, D]
         row = 0
@@ -145,26 +151,22 @@ def _keep(
             matrix[row : row + len(block)] = block
             row += len(block)
     for sentence, rows in zip(sentences, matrix.split(lengths)):
-        for member, columns in zip(members, rows.split(widths, dim=1)):
-            for token, vector in zip(sentence, columns.unbind()):
-                token.set_embedding(member.name, vector)
+        for token, vector in zip(sentence, rows.unbind()):
+            token.set_embedding(member.name, vector)
 
 
 @torch.no_grad()
-def _computed(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence]) -> Iterator[Tensor]:
+def _computed(member: TokenEmbeddings, sentences: Sequence[Sentence]) -> Iterator[Tensor]:
     """Yield the vectors of all words in order, [words, D] of a chunk of sentences at a time."""
-    names = [member.name for member in members]
     for start in range(0, len(sentences), _CHUNK):
         chunk = sentences[start : start + _CHUNK]
         computed: dict[int, Tensor] = {}
         for batch in _batch(chunk):
-            for member in members:
-                member.embed([chunk[number] for number in batch])
+            member.embed([chunk[number] for number in batch])
             for number in batch:
-                tokens = list(chunk[number])
-                vectors = [torch.stack([token.get_embedding([name]) for token in tokens]) for name in names]
-                computed[number] = torch.cat(vectors, dim=1).float().cpu()  # [words of the sentence, D]
-                chunk[number].clear_embeddings(names)
+                vectors = [token.get_embedding([member.name]) for token in chunk[number]]
+                computed[number] = torch.stack(vectors).float().cpu()  # [words of the sentence, D]
+                chunk[number].clear_embeddings([member.name])
         yield torch.cat([computed[number] for number in range(len(chunk))])
 
 
@@ -181,20 +183,19 @@ def is_long(sentence: Sentence) -> bool:
     return sentence[-1].end_position > LONG
 
 
-def _fingerprint(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence]) -> str:
+def _fingerprint(member: TokenEmbeddings, sentences: Sequence[Sentence]) -> str:
     """Return a digest of all that vectors depend on: words, white space, labels, weights, options and versions."""
     digest = hashlib.sha256(f"{_FORMAT} flair {flair.__version__} torch {torch.__version__}".encode())
     for s in sentences:
         words = [token.text for token in s]
         digest.update(repr([words, s.to_plain_string(), s.is_document_boundary, s.language_code]).encode())
-    for member in members:
-        if field := getattr(member, "field", None):  # labels are embedded in place of words
-            labels = [token.get_label(field).value for sentence in sentences for token in sentence]
-            digest.update(repr(labels).encode())
-        # Flair's parameters lack some options, such as `with_whitespace`
-        options = {name: value for name, value in vars(member).items() if isinstance(value, (bool, int, float))}
-        parameters = {**member.to_params(), "name": type(member).__name__}  # the member's own name may be a path
-        digest.update(repr(describe_state([options, parameters, member.state_dict()])).encode())
+    if field := getattr(member, "field", None):  # labels are embedded in place of words
+        labels = [token.get_label(field).value for sentence in sentences for token in sentence]
+        digest.update(repr(labels).encode())
+    # Flair's parameters lack some options, such as `with_whitespace`
+    options = {name: value for name, value in vars(member).items() if isinstance(value, (bool, int, float))}
+    parameters = {**member.to_params(), "name": type(member).__name__}  # the member's own name may be a path
+    digest.update(repr(describe_state([options, parameters, member.state_dict()])).encode())
     return digest.hexdigest()[:32]
 
 

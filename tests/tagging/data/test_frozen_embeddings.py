@@ -101,13 +101,22 @@ def test_words_get_the_vectors_that_flair_gives_them(files: dict[str, str], on_d
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_all_vectors_are_views_on_one_array(files: dict[str, str], on_disk: bool) -> None:
+def test_all_vectors_of_an_embedding_are_views_on_one_array(files: dict[str, str], on_disk: bool) -> None:
     embeddings, corpus = kept(files, on_disk=on_disk)
     words = words_of(corpus)
-    storages = {token._embeddings[name].untyped_storage().data_ptr() for token in words for name in token._embeddings}
-    assert len(storages) == 1
-    held = words[0]._embeddings[embeddings.get_names()[0]].untyped_storage().nbytes()
-    assert held == 4 * len(words) * (7 + 6 + 6)
+    for name, width in zip(embeddings.get_names(), (7, 6, 6), strict=True):
+        (storage,) = {token._embeddings[name].untyped_storage() for token in words}
+        assert storage.nbytes() == 4 * len(words) * width
+
+
+def test_stacks_that_share_an_embedding_share_its_file(
+    files: dict[str, str], cache: Path, request: pytest.FixtureRequest
+) -> None:
+    kept(files, on_disk=True)
+    request.getfixturevalue("no_computing")
+    corpus = load_corpus("demo")
+    keep_frozen(build_embeddings([*specs_of(files)[:0:-1], "char"], corpus.corpus), corpus, on_disk=True)
+    assert len(list((cache / "embeddings").glob("*/vectors.bin"))) == 3
 
 
 def test_a_long_sentence_is_embedded_alone(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +204,7 @@ def test_other_embeddings_have_a_file_of_their_own(
         vectors.vectors[3, 2] += 0.5
         vectors.save(changed["words.gensim"])
     kept(changed, on_disk=True)
-    assert len([path for path in (cache / "embeddings").iterdir() if path.is_dir()]) == 2
+    assert len([path for path in (cache / "embeddings").iterdir() if path.is_dir()]) == 4  # three, and a changed one
 
 
 def test_options_and_labels_that_embeddings_read_have_a_file_of_their_own(files: dict[str, str], cache: Path) -> None:
@@ -241,7 +250,7 @@ def test_a_damaged_file_is_made_again(
 ) -> None:
     _, before = kept(files, on_disk=True)
     expected = [{name: vector.clone() for name, vector in token._embeddings.items()} for token in words_of(before)]
-    (path,) = (cache / "embeddings").glob("*/vectors.bin")
+    path = next((cache / "embeddings").glob("*/vectors.bin"))
     del before
     DAMAGE[damage](path)
     with caplog.at_level(logging.WARNING):
@@ -293,7 +302,7 @@ def test_a_search_of_a_selection_reads_the_file_that_was_prepared(
     tagging_task._read_once.cache_clear()
     settings = {**config.search("i-darts"), "nodes": 1}
     tagging_task.search(settings, str(tmp_path / "search"))
-    assert len(list((cache / "embeddings").glob("*/vectors.bin"))) == 1
+    assert len(list((cache / "embeddings").glob("*/vectors.bin"))) == 3
     words = words_of(tagging_task._corpus(settings))  # which later trainings of this process read, too
     assert {file_of(vector) for token in words for vector in token._embeddings.values()} == {"vectors.bin"}
 
