@@ -57,8 +57,8 @@ def main() -> None:
     print(f"""
 Next (activate the environment first: . .venv/bin/activate): which layer is the best on your own corpus, this cell, a
 published one or the LSTM?
-  flair-nas select --corpus my_corpus/ --embeddings english char --candidates {path} small-relu-tanh \\
-      --budget 1h --out runs/select
+  flair-nas tune --corpus my_corpus/ --vary layer rate --candidates {path} small-relu-tanh \\
+      --budget 1h --out runs/tune
 A cell from text of your own, which takes longer and tells more:
   flair-nas search --preset local-search-small --text my_text/ --out runs/my-search
 All of it in a page of Python: examples/search_then_tag.py""")

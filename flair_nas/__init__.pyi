@@ -33,9 +33,6 @@ from flair_nas.search.strategies.random_cells import RandomIndependentSettings a
 from flair_nas.search.strategies.random_cells import RandomSharedSettings as RandomSharedSettings
 from flair_nas.search.trainer import SearchResult as SearchResult
 from flair_nas.search.trainer import search_genotype as search_genotype
-from flair_nas.select.config import SelectConfig as SelectConfig
-from flair_nas.select.config import TextSelectConfig as TextSelectConfig
-from flair_nas.select.selection import select_layer as select_layer
 from flair_nas.storage.resources import resource_path as resource_path
 from flair_nas.tagging.config import TaggerConfig as TaggerConfig
 from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings as CharacterRNNEmbeddings
@@ -51,4 +48,9 @@ from flair_nas.tagging.patches.viterbi_loss import use_fast_crf as use_fast_crf
 from flair_nas.tagging.prediction import load_tagger as load_tagger
 from flair_nas.tagging.prediction import tag_lines as tag_lines
 from flair_nas.tagging.training import train_taggers as train_taggers
+from flair_nas.tune.config import TextTuneConfig as TextTuneConfig
+from flair_nas.tune.config import TuneConfig as TuneConfig
+from flair_nas.tune.parts import Range as Range
+from flair_nas.tune.tuning import tune_language_model as tune_language_model
+from flair_nas.tune.tuning import tune_tagger as tune_tagger
 from flair_nas.version import __version__ as __version__

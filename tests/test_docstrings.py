@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import flair_nas
-from tests.helpers.select_jobs import run_jobs_here
+from tests.helpers.pool_jobs import run_jobs_here
 from website.python_api import PAGES, group_names
 
 EXAMPLES = {name: inspect.getdoc(getattr(flair_nas, name)) or "" for name in flair_nas.__all__}

@@ -42,7 +42,7 @@ def test_the_demo_searches_trains_reloads_and_tags(tmp_path: Path) -> None:
     assert [(row[0], row.count("±")) for row in rows] == [("lstm", 2), ("found", 2)]
     assert (tmp_path / "runs" / "found" / "model.pt").exists()
     assert re.search(r"^Dr .*Leeds", re.sub(r"\[[A-Z]+ |\]", "", out), re.M)  # the sentence, without its tags
-    assert "flair-nas select --corpus" in out
+    assert "flair-nas tune --corpus" in out
 
 
 def test_search_then_tag_on_own_text_and_corpus(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.library.layer_spec import LEARNING_RATE, advised_learning_rate
 from flair_nas.library.named import bundled_names
 from flair_nas.nn.layers import LAYER_NAMES
-from flair_nas.select.config import SelectConfig
 from flair_nas.settings.resolve import resolve
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tune.config import TuneConfig
 
 ROOT = Path(__file__).parent.parent
 LAYER = TaggerConfig().rnn
@@ -44,13 +44,13 @@ def test_readme_names_the_default_layer_and_its_rate() -> None:
     assert f"Train taggers at learning rate {LEARNING_RATE:g}" in text_of("docs/layers.md")
 
 
-def test_help_and_presets_and_select_agree(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_presets_and_tune_agree(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["tag", "train", "--help"])
     out = " ".join(capsys.readouterr().out.split()).replace("small-relu- tanh", LAYER)  # a line may end at a hyphen
     assert f"(default: {LAYER})" in out and f"else {LEARNING_RATE:g})" in out
     assert resolve(TaggerConfig, kind="tagging", preset="small-ner").learning_rate == LEARNING_RATE
-    assert SelectConfig().learning_rate * SelectConfig().rates[0] == LEARNING_RATE
+    assert TuneConfig().learning_rate == LEARNING_RATE
 
 
 def test_a_bundled_layer_is_stored_with_a_rate_or_has_the_usual_one() -> None:

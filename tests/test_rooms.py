@@ -35,7 +35,7 @@ ORDER = (
     "onnx",
     "search",
     "experiments",
-    "select",
+    "tune",
     "report",
     "cli",
 )

@@ -20,9 +20,9 @@ from flair_nas import (
     LanguageModelConfig,
     SearchConfig,
     SearchedRNN,
-    SelectConfig,
     TaggerConfig,
     TaggingSearchConfig,
+    TuneConfig,
     load_corpus,
     load_genotype,
     random_genotype,
@@ -34,7 +34,7 @@ GENOTYPE = resource_path("genotypes", "small-tanh.json")
 
 
 def test_paths_name_corpora_texts_and_genotypes() -> None:
-    for config in (TaggerConfig, TaggingSearchConfig, ClassificationSearchConfig, SelectConfig):
+    for config in (TaggerConfig, TaggingSearchConfig, ClassificationSearchConfig, TuneConfig):
         assert config(corpus=CORPUS).corpus == str(CORPUS)
     for config in (LanguageModelConfig, SearchConfig, CharacterModelConfig):
         assert config(text=CORPUS).text == str(CORPUS)
@@ -62,7 +62,8 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "estimate": (lambda out: flair_nas.estimate_search(SETTINGS), r"SearchConfig\(\*\*settings\)"),
     "language model": (lambda out: flair_nas.train_language_model(SETTINGS, out), r"LanguageModelConfig\(\*\*settings"),
     "characters": (lambda out: flair_nas.train_character_models(SETTINGS, out), r"CharacterModelConfig\(\*\*settings"),
-    "selection": (lambda out: flair_nas.select_layer(SETTINGS, out), "must be a SelectConfig or TextSelectConfig"),
+    "tuning": (lambda out: flair_nas.tune_tagger(SETTINGS, out), r"be a TuneConfig, got .*TuneConfig\(\*\*sett"),
+    "tuning of texts": (lambda out: flair_nas.tune_language_model(SETTINGS, out), r"TextTuneConfig\(\*\*settings\)"),
     "other settings": (lambda out: flair_nas.train_taggers(SearchConfig(), out), "a TaggerConfig, got SearchConfig"),  # type: ignore[arg-type]
     "corpus of Flair": (
         lambda out: flair_nas.train_taggers(TaggerConfig(), out, corpus=load_corpus("demo").corpus),  # type: ignore[arg-type]

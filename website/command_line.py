@@ -14,14 +14,14 @@ from flair_nas.embedding.character_model.config import CharacterModelConfig
 from flair_nas.embedding.config import EmbeddingConfig
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.several_config import OBJECTIVES, settings_class
-from flair_nas.select.config import SelectConfig, TextSelectConfig
 from flair_nas.settings.fields import Kind, describe, get_all_kinds
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tune.config import TextTuneConfig, TuneConfig
 
 SETTINGS: Mapping[str, Sequence[type]] = {
     "search": [settings_class(name) for name in OBJECTIVES],
-    "select": [SelectConfig, TextSelectConfig],
+    "tune": [TuneConfig, TextTuneConfig],
     "tag train": [TaggerConfig],
     "lm train": [LanguageModelConfig],
     "charlm train": [CharacterModelConfig],

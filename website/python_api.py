@@ -24,10 +24,10 @@ PAGES: Mapping[str, tuple[str, str, Sequence[str]]] = {
         "Word vectors and Flair's character language models, from one's own text.",
         ["embedding", "tagging.data.character_models", "tagging.data.table_embeddings"],
     ),
-    "select": (
-        "Select",
-        "Choosing a layer for a corpus, and what all parts share.",
-        ["select", "storage", "errors"],
+    "tune": (
+        "Tune",
+        "Tuning embeddings, training and layer on a corpus, and what all parts share.",
+        ["tune", "storage", "errors"],
     ),
 }
 """Title, first sentence and packages of each page; the longest name of a package decides on the page of a name."""
@@ -47,8 +47,8 @@ COMMANDS = {
     "LanguageModelConfig": "lm.md#flair-nas-lm-train",
     "CharacterModelConfig": "charlm.md#flair-nas-charlm-train",
     "EmbeddingConfig": "embed.md#flair-nas-embed-train",
-    "SelectConfig": "select.md",
-    "TextSelectConfig": "select.md",
+    "TuneConfig": "tune.md",
+    "TextTuneConfig": "tune.md",
 }
 """The pages of the commands that list the settings of a class."""
 

@@ -20,16 +20,16 @@ from seqeval.scheme import IOB2, Entities
 
 from benchmarks.tables.showing import make_grid, to_markdown
 from benchmarks.tables.sizing import size_by_count, size_by_time
-from benchmarks.tables.spec import Column, Row, Table, run_settings, search_settings
+from benchmarks.tables.spec import SEARCHES, Column, Row, Table, run_settings, search_settings
 from flair_nas.experiments.config import PoolSettings
 from flair_nas.experiments.jobs import Job, Pool
-from flair_nas.experiments.layers import identity
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
-from flair_nas.library.layer_spec import advised_learning_rate
-from flair_nas.settings.fields import flatten
+from flair_nas.library.layer_spec import advised_learning_rate, identity, to_layer_spec
+from flair_nas.search.trainer import search_genotype
+from flair_nas.settings.fields import flatten, make_settings
 
 log = logging.getLogger("flair_nas")
 
@@ -119,7 +119,7 @@ class _Running:
         """Return the search of a row on a column."""
         settings = flatten(search_settings(row, column))
         name = f"search-{_name(row, column, settings)}"
-        return Job(name, TASKS[column.task].work.search, (settings, str(self.out / "runs" / name)), column.name)
+        return Job(name, search, (column.task, settings, str(self.out / "runs" / name)), column.name)
 
     def find_layer(self, row: Row, column: Column) -> str | None:
         """Return the layer spec of a row; None if its search failed or has not ended."""
@@ -153,6 +153,13 @@ class _Running:
         whole = dataclasses.asdict(task.settings(**{**settings, **task.work.seeded(seed)}))
         name = f"{_name(row, column, whole)}-seed{seed}"
         return Job(name, train, (column.task, whole, str(self.out / "runs" / name)), column.name)
+
+
+def search(task: str, settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Search a cell, or go on with it; return its ``genotype`` as a layer spec."""
+    shared = {"storage": "disk"} if task == "tagging" else {}  # all processes read vectors from the same files
+    config = make_settings(SEARCHES[task], {**settings, **shared})
+    return {"genotype": to_layer_spec(search_genotype(config, folder, progress=False).genotype)}
 
 
 def train(task: str, settings: Mapping[str, Any], folder: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from collections.abc import Callable
@@ -9,11 +10,19 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.config import Settings
-from flair_nas.experiments.layers import matched_size
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.experiments.worker_setup import time_ratio
 
 _PRECISION = 32  # sizes closer than a 32nd are equal
+
+
+def matched_size(count: Callable[[int], int], target: int) -> int:
+    """Return the hidden size at which `count`, the number of parameters, is closest to a target."""
+    enough = 2
+    while count(enough) < target:
+        enough *= 2
+    size = bisect.bisect_left(range(enough), target, lo=enough // 2, key=count)
+    return min((max(1, size - 1), size), key=lambda size: abs(count(size) - target))
 
 
 def size_by_count(task: str, settings: Settings, other: Settings) -> dict[str, Any]:

@@ -13,13 +13,14 @@ those that are among the hundred best of all.
 import argparse
 import functools
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.json_lines import RESULTS, lines_in, replace_lines
-from flair_nas.experiments.successive_halving import Rule, survivors
+from flair_nas.experiments.tasks import Rule
 
 SEED_ERROR = 0.0034  # nats: one cell, trained three times, ended at perplexities of 104.8, 105.1 and 105.7
 BUDGETS = (2, 4, 8, 16)  # full trainings
@@ -56,7 +57,7 @@ def by_halving(rule: Rule, epochs: int) -> Choose:
     """Gives the place of the winner among candidates, of what is seen of them, [candidates, epochs]."""
 
     rungs = rule.rungs(epochs)
-    counts = functools.cache(lambda candidates: rule.counts(candidates, rungs))
+    counts = functools.cache(lambda candidates: count_places(rule, candidates, rungs))
 
     def choose(seen: np.ndarray) -> int:
         alive = [str(number) for number in range(len(seen))]
@@ -101,11 +102,25 @@ def rules(epochs: int, budget: int, most: int) -> dict[str, tuple[Choose, int]]:
     return found
 
 
+def count_places(rule: Rule, candidates: int, rungs: Sequence[int]) -> list[int]:
+    """Return the number of candidates that train in each rung, at least one."""
+    counts = [candidates]
+    while len(counts) < len(rungs):
+        counts.append(max(1, math.ceil(counts[-1] * rule.keep)))
+    return counts
+
+
+def survivors(costs: Mapping[str, float], count: int) -> list[str]:
+    """Return the candidates with the smallest costs, in their order; NaN counts as infinite."""
+    ranked = sorted(costs, key=lambda name: math.inf if math.isnan(costs[name]) else costs[name])
+    return [name for name in costs if name in ranked[:count]]
+
+
 def cost_of_rule(rule: Rule, candidates: int, epochs: int) -> int:
     """Return the sum of the epochs of all candidates."""
     rungs = rule.rungs(epochs)
     lengths = [after - before for before, after in zip([0, *rungs], rungs)]
-    return sum(count * length for count, length in zip(rule.counts(candidates, rungs), lengths))
+    return sum(count * length for count, length in zip(count_places(rule, candidates, rungs), lengths))
 
 
 def table() -> str:

@@ -18,8 +18,7 @@ from scipy.stats import spearmanr
 
 from benchmarks.tables.kept import kept
 from benchmarks.taggers.select_rule import by_halving, cost_of_rule
-from flair_nas.experiments.successive_halving import Rule
-from flair_nas.experiments.tasks import TAGGING
+from flair_nas.experiments.tasks import TAGGING, Rule
 
 KEPT = ("wnut-small", "zoo-small")  # of one setting and one learning rate
 EPOCHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20)
@@ -112,7 +111,7 @@ def rules() -> str:
 
 
 def chosen() -> str:
-    """The rule that `select` has for taggers next to full trainings, on all layers and on both halves, as a table."""
+    """The rule that `tune` has for taggers next to full trainings, on all layers and on both halves, as a table."""
     every, rule = list(curves().values()), TAGGING.rule
     named = {f"halving from {rule.first:g}, keeping {rule.keep:g}": (rule, "loss"), "full trainings": (FULL, "F1")}
     rows = ["| layers | rule | " + " | ".join(f"{budget} trainings" for budget in BUDGETS) + " |",

@@ -17,14 +17,17 @@ from flair_nas.cli.genotypes import add_parser as add_genotypes
 from flair_nas.cli.lm import add_parser as add_lm
 from flair_nas.cli.report import add_parser as add_report
 from flair_nas.cli.search import add_parser as add_search
-from flair_nas.cli.select import add_parser as add_select
 from flair_nas.cli.tag import add_parser as add_tag
+from flair_nas.cli.tune import add_parser as add_tune
 from flair_nas.errors import FlairNasError, brief, did_you_mean, printable
 from flair_nas.runs.signals import interrupt_on_signal
 from flair_nas.version import __version__
 
 EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect), or a search learned nothing;
 2 unusable arguments or input; 130 stopped by Ctrl-C or SIGTERM, with a checkpoint left where the command trains"""
+
+
+_LIKE_SELECT = "; --corpus, --text, --embeddings, --candidates, --random, --budget and --out are as they were"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     help = "show the version; with -v also those of libraries, and the kernels"
     parser.add_argument("--version", action="version", version=f"flair-nas {__version__}", help=help)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    train = (add_search, add_forgetting, add_select, add_convert, add_tag, add_lm, add_charlm, add_embed)
+    train = (add_search, add_forgetting, add_tune, add_convert, add_tag, add_lm, add_charlm, add_embed)
     for add_parser in (*train, add_report, add_genotypes):
         add_parser(verbs)
     return parser
@@ -73,6 +76,8 @@ def run(argv: Sequence[str]) -> int:
 
                 print(*describe(), sep="\n")
                 return 0
+            if argv[:1] == ["select"]:
+                raise FlairNasError(f"flair-nas select is now flair-nas tune --vary layer rate{_LIKE_SELECT}")
             arguments, unknown = build_parser().parse_known_args(argv)
             if unknown:
                 raise FlairNasError(_describe_unknown(unknown, arguments))

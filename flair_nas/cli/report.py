@@ -11,7 +11,7 @@ from flair_nas.storage.paths import typed, user_path
 EXAMPLES = """examples:
   flair-nas report runs/search
   flair-nas report runs/darts runs/i-darts --out searches.html
-  flair-nas report runs/select runs/mine --out all.html --png figures/
+  flair-nas report runs/tune runs/mine --out all.html --png figures/
 
 The page needs no network. It shows finished, running and interrupted runs. Plotly comes with:
 pip install 'flair-nas[report]'"""
@@ -23,7 +23,7 @@ REPORT = b"<title>flair-nas report: "
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
     parser = add_action(verbs, "report", run, EXAMPLES)
-    kinds = "search, select, lm train, charlm train or tag train"
+    kinds = "search, tune, lm train, charlm train or tag train"
     parser.add_argument("runs", nargs="+", metavar="RUN", help=f"the --out folder of {kinds}")
     parser.add_argument("--out", metavar="FILE", default="report.html", help="the page (default: report.html)")
     parser.add_argument("--png", metavar="DIR", help="also write the figures as PNG to this folder; needs Kaleido")

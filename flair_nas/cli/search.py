@@ -104,11 +104,13 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
     if isinstance(config, TaggingSearchConfig):
         tagger = config.tagger()
         tagger.rnn = TaggerConfig().rnn
-        return [f"next: flair-nas select {as_flags(tagger, TaggerConfig)} --candidates {rnn} --out runs/select"]
+        return [
+            f"next: flair-nas tune {as_flags(tagger, TaggerConfig)} --vary layer --candidates {rnn} --out runs/tune"
+        ]
     if isinstance(config, ClassificationSearchConfig):
         return [f'next, in Flair: flair_nas.DocumentRNNEmbeddings(..., rnn_type="{path}")']
     if isinstance(config, SeveralSearchConfig):
-        return [f"next: flair-nas select --corpus YOUR_CORPUS --candidates {rnn} --out runs/select"]
+        return [f"next: flair-nas tune --corpus YOUR_CORPUS --vary layer --candidates {rnn} --out runs/tune"]
     corpus = "demo" if isinstance(config, SearchConfig) and config.text == "demo" else "YOUR_CORPUS"
     lines = [f"next: flair-nas tag train --preset few-sentences --corpus {corpus} --rnn {rnn} --out runs/tagger"]
     if isinstance(config, SearchConfig) and config.text is not None:

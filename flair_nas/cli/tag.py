@@ -263,7 +263,7 @@ def _check_predictions(path: Path, arguments: argparse.Namespace) -> None:
 
 
 def _read_run_settings(model: Path) -> dict[str, Any]:
-    """Return the settings of the training or selection of a model, or no settings."""
+    """Return the settings of the training or tuning of a model, or no settings."""
     folder = model.parent if model.is_file() else model
     folder = folder.parent if folder.name.startswith("seed-") else folder
     settings = folder / "config.yaml"

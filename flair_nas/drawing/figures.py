@@ -100,6 +100,40 @@ def draw_seeds(rows: Mapping[str, Sequence[float]], title: str) -> Figure:
     return {"data": [{"type": "scatter", "mode": "markers", **points} for points in (seeds, means)], "layout": layout}
 
 
+def draw_points(
+    points: Mapping[str, tuple[float, float, str]], front: Sequence[str], title: str, x: str, y: str
+) -> Figure:
+    """Draw points by name, each with x, y and a text that shows on it, and a line through those of a front."""
+    names = [*points]
+    marks: Figure = {
+        "mode": "markers",
+        "x": [points[name][0] for name in names],
+        "y": [points[name][1] for name in names],
+        "text": [points[name][2] for name in names],
+        "marker": {"color": [COLOURS[0] if name in front else COLOURS[-1] for name in names], "size": 9},
+        "hovertemplate": "%{text}<br>%{x:.3~g}, %{y:.5~g}<extra></extra>",
+    }
+    line: Figure = {"mode": "lines", "x": [points[name][0] for name in front], "y": [points[name][1] for name in front]}
+    line |= {"line": {"color": COLOURS[0], "dash": "dot", "width": 1}, "hoverinfo": "skip"}
+    layout = {
+        "title": {"text": label(title)},
+        "height": 330,
+        "xaxis": {"title": {"text": label(x)}},
+        "yaxis": {"title": {"text": label(y)}},
+        "showlegend": False,
+    }
+    return {"data": [{"type": "scatter", **own} for own in (line, marks)], "layout": layout}
+
+
+def draw_bars(rows: Mapping[str, float], title: str) -> Figure:
+    """Draw a bar for each row."""
+    shown = {label(name): value for name, value in rows.items()}
+    bars = {"type": "bar", "orientation": "h", "x": [*shown.values()], "y": [*shown], "marker": {"color": COLOURS[0]}}
+    yaxis = {"type": "category", "autorange": "reversed"}
+    layout = {"title": {"text": label(title)}, "height": 110 + 24 * len(shown), "yaxis": yaxis, "showlegend": False}
+    return {"data": [bars], "layout": layout}
+
+
 def draw_heat(steps: Sequence[Heat], rows: Sequence[str], columns: Sequence[str], title: str) -> Figure:
     """Draw heat maps as frames of one figure, on one scale. The page begins with the last frame."""
     frames: list[Figure] = []

@@ -62,32 +62,32 @@ class Pool(AbstractContextManager["Pool"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(
-        self, jobs: Sequence[Job], may_begin: Callable[[Job], bool] = lambda _: True
-    ) -> Generator[Outcome, None, None]:
-        """Run jobs in their order, each once a process is free, and yield their outcomes as they end.
+    def run(self, jobs: Iterable[Job | None]) -> Generator[Outcome, None, None]:
+        """Run jobs in their order, and yield their outcomes as they end.
 
-        `may_begin` is called before each job; after the first False no other job begins. If the generator is closed
-        early, it ends the jobs at work.
+        Whenever a process is free, the next job is taken. None means that there is no job now, though the end of
+        another may bring one. If the generator is closed early, it ends the jobs at work.
         """
-        waiting, running = deque((job, 1) for job in jobs), dict[Future[Any], tuple[Job, int]]()
+        source, again, running = iter(jobs), deque[tuple[Job, int]](), dict[Future[Any], tuple[Job, int]]()
         try:
-            while waiting or running:
-                while waiting and len(running) < self.workers and (not running or self._has_room(waiting[0][0])):
-                    job, attempt = waiting[0]
-                    if attempt == 1 and not may_begin(job):
-                        waiting.clear()
+            while True:
+                while len(running) < self.workers:
+                    if not again and (job := next(source, None)) is not None:
+                        again.append((job, 1))
+                    if not again or running and not self._has_room(again[0][0]):
                         break
-                    waiting.popleft()
+                    job, attempt = again.popleft()
                     running[self._start(job)] = job, attempt
+                if not running:
+                    return
                 # a job that waits for memory looks for it again each second
-                patience = 1.0 if waiting and 0 < len(running) < self.workers else None
+                patience = 1.0 if again and len(running) < self.workers else None
                 for future in concurrent.futures.wait(running, patience, concurrent.futures.FIRST_COMPLETED).done:
                     job, attempt = running.pop(future)
                     outcome = self._finish(job, future)
                     if outcome is None and attempt < TRIES:
                         log.warning("%s: its process has died; it begins again from its last checkpoint", job.name)
-                        waiting.appendleft((job, attempt + 1))
+                        again.appendleft((job, attempt + 1))
                         continue
                     died = ProcessDiedError(f"its process has died {TRIES} times; is there memory enough?")
                     yield outcome or Outcome(job, None, died)

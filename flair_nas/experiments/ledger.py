@@ -18,7 +18,7 @@ from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
 
-_FORMAT, _VERSION = "flair-nas/selection", 1
+_FORMAT, _VERSION = "flair-nas/tuning", 1
 _MAX_BYTES = 100_000_000
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ Run = dict[str, Any]
 
 
 class Ledger:
-    """Plan and runs of a selection, in ``ledger.json``, which need not exist.
+    """Plan, points and runs of a tuning, in ``ledger.json``, which need not exist.
 
     Raises:
         FlairNasError: the file is damaged, or of another version.
@@ -36,6 +36,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.plan: dict[str, Any] = {}  # decisions by measured time, kept while the budget stays
+        self.points: list[dict[str, Any]] = []  # in the order in which they were drawn
         self.runs: dict[str, Run] = {}  # by name
         self.data = ""  # fingerprint of the data that runs are trained on
         self._earlier = 0.0  # seconds of earlier calls
@@ -48,8 +49,8 @@ class Ledger:
                 raise ValueError(f"{data['format']}, version {data['version']}, is not {_FORMAT}, version {_VERSION}")
             if data.pop("sha256") != hash_data(data):
                 raise ValueError("it has changed")
-            self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
-            self.data = data["data"]
+            self.plan, self.points, self.runs = data["plan"], data["points"], data["runs"]
+            self._earlier, self.data = data["seconds"], data["data"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
                 f"{path}: this ledger cannot be read ({error}). Restore it, or choose another folder"
@@ -90,12 +91,11 @@ class Ledger:
             )
         self.data = fingerprint
 
-    def decide(self, name: str, choose: Callable[[], T], part: str | None = None) -> T:
-        """Return a decision of the plan, or of a part of it; `choose` makes a new one. `save` keeps it."""
-        decisions = self.plan if part is None else self.plan.setdefault(part, {})
-        if name not in decisions:
-            decisions[name] = choose()
-        decision: T = decisions[name]
+    def decide(self, name: str, choose: Callable[[], T]) -> T:
+        """Return a decision of the plan; `choose` makes a new one. `save` keeps it."""
+        if name not in self.plan:
+            self.plan[name] = choose()
+        decision: T = self.plan[name]
         return decision
 
     def note(self, outcome: Outcome) -> bool:
@@ -117,7 +117,7 @@ class Ledger:
             log.warning("%s failed: %s", name, error)
             # a loss that is not finite will be so again; another fault may be gone at the next call
             run = {"error": error, "again": "not finite" not in error}
-        self.runs[name] = run
+        self.runs[name] = run | {"at": self.seconds}
         self.save()
         return outcome.error is None
 
@@ -127,6 +127,6 @@ class Ledger:
         Raises:
             OSError: the file cannot be written, or the disk is full.
         """
-        data = {"format": _FORMAT, "version": _VERSION, "plan": self.plan, "runs": self.runs, "seconds": self.seconds}
-        data |= {"data": self.data, "flair_nas": __version__}
-        write_text(self.path, json.dumps(data | {"sha256": hash_data(data)}, indent=1) + "\n")
+        data = {"format": _FORMAT, "version": _VERSION, "plan": self.plan, "points": self.points, "runs": self.runs}
+        data |= {"seconds": self.seconds, "data": self.data, "flair_nas": __version__}
+        write_text(self.path, json.dumps(data | {"sha256": hash_data(data)}) + "\n")

@@ -1,4 +1,4 @@
-"""The task of taggers: jobs of a selection on the tags of a corpus."""
+"""The task of taggers: jobs on the tags of a corpus."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from torch import nn
 from flair_nas.experiments.config import Settings
 from flair_nas.experiments.counts import count_file, pack_counts
 from flair_nas.experiments.worker_setup import time_steps, train_step, train_timed
-from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES
 from flair_nas.runs.device import choose_device
-from flair_nas.settings.fields import get_kinds, make_settings
+from flair_nas.settings.fields import get_kinds
 from flair_nas.tagging.config import CorpusSettings, TaggerConfig
 from flair_nas.tagging.registration import build_rnn
 
 LAYERS = LAYER_NAMES
 _FEW_LABELS = 100
+_TIMED = 32  # sentences, a batch
 _STEPS = 4  # batches measured together, as they differ in length
 _CORPUS_SETTINGS = tuple(get_kinds(CorpusSettings))
 
@@ -40,13 +40,22 @@ def read(settings: Settings) -> Any:
 
 
 @functools.lru_cache(maxsize=1)
-def _read_once(names: str) -> Any:
-    """Return a corpus; it stays in memory, with the vectors of its words, for the next tagger of this process."""
-    return read(json.loads(names))
+def _read_once(names: str) -> tuple[Any, list[str]]:
+    """Return a corpus, and the embeddings whose vectors its words have, for the next tagger of this process."""
+    return read(json.loads(names)), []
 
 
 def _corpus(settings: Settings) -> Any:
-    return _read_once(json.dumps({name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
+    """Return the corpus; vectors of other embeddings are forgotten, as their names may be the same."""
+    from flair_nas.tagging.data.corpora import sentences_of
+
+    data, embedded = _read_once(json.dumps({name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
+    if embedded != settings["embeddings"]:
+        for part in (data.corpus.train, data.corpus.dev, data.corpus.test):
+            for sentence in sentences_of(part):
+                sentence.clear_embeddings()
+        embedded[:] = settings["embeddings"]
+    return data
 
 
 def seeded(seed: int) -> dict[str, Any]:
@@ -111,6 +120,24 @@ def stepper(settings: Settings) -> Callable[[Settings], Callable[[], None]]:
         return steps
 
     return make_steps
+
+
+def predictor(settings: Settings) -> tuple[Callable[[], object], int]:
+    """Return a function that tags a few sentences, and their number; see `TaskModule`."""
+    import flair
+    from flair.data import Sentence
+
+    from flair_nas.tagging.data.corpora import sentences_of
+    from flair_nas.tagging.training import build_tagger
+
+    config, data = TaggerConfig(**settings), _corpus(settings)
+    if config.device is not None:
+        flair.device = choose_device(config.device)
+    tagger, dev = build_tagger(config, data).eval(), sentences_of(data.corpus.dev)
+    few = random.Random(1).sample(dev, min(len(dev), _TIMED))
+    words = [Sentence([token.text for token in sentence]) for sentence in few]
+    predict = functools.partial(tagger.predict, words, label_name="timed", embedding_storage_mode="none")
+    return predict, len(words)
 
 
 def estimate(settings: Settings) -> dict[str, Any]:
@@ -208,17 +235,6 @@ def place(model: Path, folder: Path) -> None:
 
     place_model(model, folder)
     write_as_data(folder)
-
-
-def search(settings: Settings, folder: str) -> dict[str, Any]:
-    """Search a cell on a corpus; embeddings come from the file that all runs share."""
-    from flair_nas.search.flair_config import TaggingSearchConfig
-    from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair before the search
-    from flair_nas.search.trainer import search_genotype
-
-    config = make_settings(TaggingSearchConfig, {**settings, "storage": "disk"})
-    result = search_genotype(config, folder, text=_corpus(settings), progress=False)
-    return {"genotype": to_layer_spec(result.genotype)}
 
 
 def usage(settings: Settings) -> list[str]:

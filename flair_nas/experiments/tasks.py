@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flair_nas.experiments.config import Settings
-from flair_nas.experiments.successive_halving import Rule
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.tagging.config import TaggerConfig
 
@@ -46,6 +45,9 @@ class TaskModule(Protocol):
         They train the layer, or the whole model if its size follows from the layer's.
         """
 
+    def predictor(self, settings: Settings) -> tuple[Callable[[], object], int]:
+        """Return a function that applies an untrained model to a few sentences of dev, and the number of these."""
+
     def estimate(self, settings: Settings) -> dict[str, Any]:
         """Time a few batches of training and evaluation, in seconds rather than minutes.
 
@@ -72,11 +74,25 @@ class TaskModule(Protocol):
     def place(self, model: Path, folder: Path) -> None:
         """Copy the ``model.pt`` of a run into a folder."""
 
-    def search(self, settings: Settings, folder: str) -> dict[str, Any]:
-        """Search a cell, or go on with it; return its ``genotype`` as a layer spec."""
-
     def usage(self, settings: Settings) -> list[str]:
         """Return how to use the layer of a run, as lines of Markdown."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of successive halving: after each rung, the better candidates go on."""
+
+    first: float  # epochs of the first rung, as a fraction of all
+    keep: float  # fraction of candidates that go on; epochs of a rung divided by it are those of the next
+
+    def rungs(self, epochs: int) -> list[int]:
+        """Return the epochs after which candidates are compared; the last entry is `epochs`."""
+        rungs = []
+        reached = max(1, math.ceil(self.first * epochs))
+        while reached < epochs:
+            rungs.append(reached)
+            reached = max(reached + 1, math.floor(reached / self.keep))
+        return [*rungs, epochs]
 
 
 @dataclass(frozen=True)
@@ -90,6 +106,7 @@ class Task:
     title: str  # name of its metric
     higher_is_better: bool
     most: float  # largest metric that is possible
+    near: float  # models whose metrics differ by less are about as good
     score: str  # function of `flair_nas.experiments.counts` that computes the metric
     rule: Rule  # rule of successive halving, chosen on learning curves (docs/results.md)
     dev: str  # name of the part that layers are compared on
@@ -133,6 +150,7 @@ TAGGING = Task(
     title="F1",
     higher_is_better=True,
     most=100.0,
+    near=1.0,
     score="f1",
     rule=Rule(first=0.35, keep=0.5),
     dev="dev",
@@ -146,6 +164,7 @@ TEXT = Task(
     title="perplexity",
     higher_is_better=False,
     most=math.inf,
+    near=1.0,
     score="perplexity",
     rule=Rule(first=0.1, keep=0.25),
     dev="valid",

@@ -1,4 +1,4 @@
-"""The task of language models: jobs of a selection on a text."""
+"""The task of language models: jobs on a text."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from flair_nas.language_model.perplexity import compute_stream_losses, evaluate_
 from flair_nas.language_model.saved import build_language_model, load_language_model
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text
-from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.metric import to_perplexity
-from flair_nas.settings.fields import as_flags, get_kinds, make_settings
+from flair_nas.settings.fields import as_flags, get_kinds
 from flair_nas.storage.files import copy_whole
 
 log = logging.getLogger("flair_nas")
@@ -34,6 +33,7 @@ log = logging.getLogger("flair_nas")
 LAYERS = TEXT_LAYERS
 _FEW_WORDS = 10_000
 _STEPS = 5
+_TIMED = 8  # segments
 
 
 def read(settings: Settings) -> TextCorpus:
@@ -76,6 +76,15 @@ def _build_stepped(settings: Settings, data: TextCorpus) -> tuple[LanguageModel,
         return loss.total
 
     return model, train_step(model, compute_loss, device, config.precision)
+
+
+def predictor(settings: Settings) -> tuple[Callable[[], object], int]:
+    """Return a function that reads a few sentences, and their number; see `TaskModule`."""
+    config, data = LanguageModelConfig(**settings), read(settings)
+    model = build_language_model(config, len(data.vocabulary)).to(choose_device(config.device)).eval()
+    few = data.valid[: config.bptt * _TIMED]
+    sentences = max(1, int(np.count_nonzero(np.asarray(few) == data.vocabulary.index(END))))
+    return functools.partial(evaluate_stream, model, few, batch_size=1), sentences
 
 
 def estimate(settings: Settings) -> dict[str, Any]:
@@ -134,15 +143,6 @@ def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]
 def place(model: Path, folder: Path) -> None:
     """Copy a language model."""
     copy_whole(model, folder / "model.pt")
-
-
-def search(settings: Settings, folder: str) -> dict[str, Any]:
-    """Search a cell on a text."""
-    from flair_nas.search.config import SearchConfig
-    from flair_nas.search.trainer import search_genotype
-
-    result = search_genotype(make_settings(SearchConfig, settings), folder, progress=False)
-    return {"genotype": to_layer_spec(result.genotype)}
 
 
 def usage(settings: Settings) -> list[str]:

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flair_nas.experiments.config import Settings
+
 if TYPE_CHECKING:
     import torch
 
 
+_TIMED = 5
 _ROUNDS = 15  # the median counts, as other work may slow one of two steps
 
 
@@ -42,6 +45,31 @@ def train_timed(train: Callable[[], dict[str, Any]], folder: Path, metric: str) 
         "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
         **result,
     }
+
+
+def time_beside(task: str, settings: Settings, other: Settings) -> dict[str, float]:
+    """Time models on one thread, by turns.
+
+    Args:
+        task: name of the task.
+        settings: settings of a run.
+        other: settings of another run on the same data.
+
+    Returns:
+        ``ratio``: time of the one model divided by that of the other; ``ms``: milliseconds a sentence of the other.
+    """
+    import torch
+
+    from flair_nas.experiments.tasks import TASKS
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        (step, _), (reference, sentences) = (TASKS[task].work.predictor(own) for own in (settings, other))
+        ratio = 1.0 if settings == other else time_ratio(step, reference)
+        return {"ratio": ratio, "ms": 1e3 * time_steps(reference, _TIMED) / sentences}
+    finally:
+        torch.set_num_threads(threads)
 
 
 def train_step(

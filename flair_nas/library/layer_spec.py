@@ -73,6 +73,18 @@ def to_layer_spec(genotype: Genotype, numbers: Mapping[str, float] | None = None
     return ",".join([genotype.spec(), *(f"{name}={value}" for name, value in (numbers or {}).items())])
 
 
+def identity(text: str) -> str:
+    """Return a text that is equal for equal layers, however their specs are written. A file counts by its content.
+
+    Raises:
+        FlairNasError: the name is unknown.
+    """
+    if text.upper() in LAYER_NAMES:
+        return text.lower()
+    genotype, numbers = parse_layer_spec(text)
+    return f"{genotype.one_line()} {genotype.options} {sorted(numbers.items())}"
+
+
 def advised_learning_rate(text: str) -> float:
     """Return the recommended learning rate of SGD for taggers with a layer.
 

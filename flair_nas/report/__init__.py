@@ -1,1 +1,1 @@
-"""Reports: one HTML page on searches, selections and trainings, read from their folders."""
+"""Reports: one HTML page on searches, tunings and trainings, read from their folders."""

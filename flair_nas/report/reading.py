@@ -71,7 +71,7 @@ def _read(folder: Path, name: str) -> RunFolder:
         hint = f"; its run may be {typed(above)}" if (above / "config.yaml").exists() else ""
         raise FlairNasError(
             f"{folder} holds no run (no config.yaml with the settings of one){hint}. Give the --out folder of search, "
-            "select, lm train, charlm train or tag train"
+            "tune, lm train, charlm train or tag train"
         )
     run = RunFolder(folder, name, kind, read_mapping(folder / "config.yaml"))
     for path in sorted([*folder.glob("history.jsonl"), *folder.glob("*/history.jsonl")]):

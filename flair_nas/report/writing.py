@@ -12,14 +12,14 @@ from flair_nas.errors import FlairNasError, shown
 from flair_nas.report.page import MAX_BYTES, Section, load_plotly, to_page
 from flair_nas.report.reading import RunFolder, list_settings, read_runs
 from flair_nas.report.searches import describe_search
-from flair_nas.report.selections import describe_selection
 from flair_nas.report.trainings import compare_runs, describe_training
+from flair_nas.report.tunings import describe_tuning
 from flair_nas.storage.files import write_text
 
 _DETAILS = (Detail(1000, 60), Detail(500, 25), Detail(200, 10), Detail(60, 4))
 """Details of a page, from the finest. A report takes the first that makes it small enough."""
 
-_SECTIONS = {"search": describe_search, "select": describe_selection}
+_SECTIONS = {"search": describe_search, "tune": describe_tuning}
 """Functions that describe a run, by its kind. `describe_training` describes all others."""
 
 

@@ -20,7 +20,7 @@ EPOCHS = 3
 
 _STILL = 0.03  # nats: the training loss has hardly moved if it fell by less
 _CLEAR = 0.1  # a choice is clear if the kept edge leads the next one by this share of itself
-_COMPARE = "flair-nas select compares it with random cells and the LSTM"
+_COMPARE = "flair-nas tune compares it with random cells and the LSTM"
 
 
 def flatten(weights: Sequence[Tensor]) -> Tensor:

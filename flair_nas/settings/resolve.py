@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "character_epochs": "embed train",
-    "budget": "select",
+    "vary": "tune",
     "strategy": "search",
     "corpus": "tag train",
     "random_case": "charlm train",

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from flair_nas.storage.paths import check_regular
@@ -110,7 +110,7 @@ def hash_file(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def hash_data(data: Mapping[str, object]) -> str:
+def hash_data(data: object) -> str:
     """Compute the SHA-256 of JSON data, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 

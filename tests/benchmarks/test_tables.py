@@ -11,18 +11,18 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from killing import write_text
-from select_jobs import run_jobs_here
+from pool_jobs import run_jobs_here
 from small_tagging import write_corpus
 
 from benchmarks.json_lines import append, lines_in
 from benchmarks.tables import kept as keeping
-from benchmarks.tables import sizing
+from benchmarks.tables import running, sizing
 from benchmarks.tables.running import count_unseen, run_table
 from benchmarks.tables.showing import draw_comparison, make_grid, to_markdown
 from benchmarks.tables.spec import load_table, search_settings, table_names
 from flair_nas import random_genotype
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments import tagging_task, worker_setup
+from flair_nas.experiments import worker_setup
 from flair_nas.experiments.counts import pack_counts, unpack_counts
 from flair_nas.experiments.ledger import Ledger
 
@@ -91,10 +91,10 @@ def test_a_table_is_run_and_shown_and_nothing_is_run_twice(tmp_path: Path, jobs:
 def test_what_fails_is_shown_and_the_rest_goes_on(
     tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> dict[str, Any]:
+    def fail(*_: Any, **__: Any) -> None:
         raise FlairNasError("not finite in\nepoch 1")
 
-    monkeypatch.setattr(tagging_task, "search", fail)
+    monkeypatch.setattr(running, "search_genotype", fail)
     one = TABLE[: TABLE.index("  text:")] + TABLE[TABLE.index("rows:") :]
     one += (
         "  gates: {rnn: tanh0/input=sigmoid-tanh, size_of: narrow}\n  narrow: {rnn: lstm, settings: {hidden_size: 2}}"

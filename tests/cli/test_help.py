@@ -34,7 +34,7 @@ print("\\n" + json.dumps([code, loaded]), file=sys.stderr)
 """
 
 VERBS = (
-    *("search", "select", "lm train", "tag train", "tag predict", "report"),
+    *("search", "tune", "lm train", "tag train", "tag predict", "report"),
     *("genotypes list", "convert"),
 )
 
@@ -67,7 +67,7 @@ def test_help_of_the_command_names_its_verbs_and_loads_nothing_heavy() -> None:
     assert (ended.code, ended.loaded) == (0, [])
     assert ended.output.startswith("usage: flair-nas ") and "exit codes: 0 done" in ended.output
     assert "find them on text" in ended.output and all(
-        re.search(rf"\n    {verb}\s", ended.output) for verb in ("search", "select", "lm", "tag", "genotypes")
+        re.search(rf"\n    {verb}\s", ended.output) for verb in ("search", "tune", "lm", "tag", "genotypes")
     )
 
 
@@ -104,7 +104,7 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         (
             ["tga"],
-            "unknown: 'tga'; did you mean tag? there are search, forgetting, select, convert, tag, lm, charlm, embed, "
+            "unknown: 'tga'; did you mean tag? there are search, forgetting, tune, convert, tag, lm, charlm, embed, "
             "report, genotypes;",
         ),
         (["tag", "trian"], "did you mean train? there are train, evaluate, predict, export, publish;"),
@@ -166,7 +166,7 @@ print(json.dumps([*steps, loaded()]))
         (["search"], ["presets/search"]),
         (["tag", "train"], ["presets/tagging"]),
         (["lm", "train"], ["presets/language_model"]),
-        (["select"], ["presets/tagging", "presets/language_model"]),
+        (["tune"], ["presets/tagging", "presets/language_model"]),
     ],
 )
 def test_presets_are_listed_with_size_and_time(
@@ -193,7 +193,7 @@ REFUSED = {
     "tag train --corpus nowhere --out NEW": "unknown corpus 'nowhere'",
     "tag train --corpus demo --out FULL": "is not empty, and holds no run to go on with",
     "tag predict --model FULL --device cuda:x hi": "--device must be cpu, cuda or cuda:N, got 'cuda:x'",
-    "select --corpus demo --out FULL": "is not empty, and holds no selection to go on with",
+    "tune --corpus demo --out FULL": "is not empty, and holds no tuning to go on with",
     "charlm train --text demo --out FULL": "is not empty, and holds no run to go on with",
     "charlm evaluate --text demo --model NEW": "there is no such file of a character model",
     "lm train --text demo --out FULL": "is not empty, and holds no run to go on with",

@@ -25,10 +25,10 @@ from flair_nas.cli.tag import suggest_next
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
-from flair_nas.select.config import SelectConfig
-from flair_nas.select.selection import select_layer
 from flair_nas.settings.resolve import to_yaml
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tune.config import TuneConfig
+from flair_nas.tune.tuning import tune_tagger
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = pytest.CaptureFixture[str]
@@ -673,7 +673,7 @@ def test_flags_without_a_value_and_settings_of_another_kind_are_refused(
     assert "columns must be text, got 5" in refused(capsys, "tag", "evaluate", "--model", run, "--corpus", corpus)
 
 
-@pytest.mark.parametrize("verb", ["lm train", "search", "select"])
+@pytest.mark.parametrize("verb", ["lm train", "search", "tune"])
 def test_a_run_of_another_command_is_told_with_that_command(
     short_run: Path, capsys: CAPTURE, verb: str, corpus: str, tmp_path: Path
 ) -> None:
@@ -683,10 +683,10 @@ def test_a_run_of_another_command_is_told_with_that_command(
         f"{short_run}\n"
     )
     (tmp_path / "config.yaml").write_text(
-        to_yaml({"lm train": LanguageModelConfig, "search": SearchConfig, "select": SelectConfig}[verb]())
+        to_yaml({"lm train": LanguageModelConfig, "search": SearchConfig, "tune": TuneConfig}[verb]())
     )
     assert f"holds a run of flair-nas {verb}" in refused(capsys, "tag", "train", "--resume", tmp_path)
     error = refused(capsys, *train_arguments(corpus, tmp_path))
     assert f"{tmp_path} holds no run to go on with, but one of another kind" in error and len(error) < 300
-    with pytest.raises(FlairNasError, match="holds no selection to go on with, but one of another kind"):
-        select_layer(SelectConfig(corpus=corpus, embeddings=["one-hot"]), short_run)
+    with pytest.raises(FlairNasError, match="holds no tuning to go on with, but one of another kind"):
+        tune_tagger(TuneConfig(corpus=corpus, embeddings=["one-hot"]), short_run)

@@ -1,4 +1,4 @@
-"""Charts of searches and selections: they show what the figures say."""
+"""Charts of searches and tunings: they show what the figures say."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,14 +15,14 @@ import psutil
 import pytest
 import torch
 from own_process import ROOT, content, until_ended
-from select_jobs import die_until, double, fail, meet, take, threads, visible, wait_for, wait_for_ever
+from pool_jobs import die_until, double, fail, meet, take, threads, visible, wait_for, wait_for_ever
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.jobs import Job, Outcome, ProcessDiedError
 from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.memory import Kind, Memory
 from flair_nas.experiments.pool import make_pool
-from flair_nas.select.config import SelectConfig
+from flair_nas.tune.config import TuneConfig
 
 pytestmark = pytest.mark.slow
 
@@ -73,19 +73,40 @@ def test_all_jobs_are_done_and_a_process_does_several() -> None:
     assert process != os.getpid() and not psutil.pid_exists(process)
 
 
-def test_from_the_first_job_that_may_not_begin_none_does() -> None:
-    jobs = [Job(f"job {number}", double, (number,)) for number in range(5)]
+def test_jobs_that_others_bring_are_taken_while_a_process_is_free() -> None:
+    """No job now is not the end: while one is at work, its result may bring another."""
+    ended: list[int] = []
+
+    def jobs() -> Iterator[Job | None]:
+        for number in range(3):
+            while len(ended) < number:  # each needs the one before
+                yield None
+            yield Job(f"job {number}", double, (number,))
+
     with LocalPool(2) as pool:
-        found = list(pool.run(jobs, lambda job: job.name != "job 3"))
-        assert sorted(outcome.result[0] for outcome in found) == [0, 2, 4]
-        assert list(pool.run(jobs, lambda job: False)) == []
+        for outcome in pool.run(jobs()):
+            ended.append(outcome.result[0])
+        assert ended == [0, 2, 4]
+        assert list(pool.run([None, Job("late", double, (1,))])) == []  # nothing is at work that could bring one
+        assert list(pool.run([])) == []
 
 
-def test_a_job_that_was_begun_is_begun_again_without_asking(tmp_path: Path) -> None:
-    asked: list[str] = []
-    with LocalPool(1) as pool:
-        (outcome,) = pool.run([Job("once", die_until, (str(tmp_path), 1))], lambda job: not (asked or asked.append("")))
-    assert outcome.result == 1 and len(asked) == 1
+def test_a_job_is_asked_for_only_when_a_process_is_free() -> None:
+    taken: list[int] = []
+
+    def jobs() -> Iterator[Job]:
+        for number in range(5):
+            taken.append(number)
+            yield Job(f"job {number}", double, (number,))
+
+    with LocalPool(2) as pool:
+        for ended, _ in enumerate(pool.run(jobs()), start=1):
+            assert len(taken) <= ended + 1
+
+
+def test_a_job_whose_process_died_comes_before_the_next(tmp_path: Path) -> None:
+    jobs = [Job("mortal", die_until, (str(tmp_path), 1)), *(Job(str(number), double, (number,)) for number in range(2))]
+    assert [outcome.job.name for outcome in done(jobs, workers=1)] == ["mortal", "0", "1"]
 
 
 def test_a_process_is_kept_for_the_next_jobs() -> None:
@@ -121,7 +142,7 @@ def test_processes_share_the_cores(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS") if said is None else monkeypatch.setenv("OMP_NUM_THREADS", said)
-    pool = make_pool(SelectConfig(workers=workers, device="cpu"))
+    pool = make_pool(TuneConfig(workers=workers, device="cpu"))
     assert isinstance(pool, LocalPool) and (pool.workers, pool.threads) == (workers or 16, each)
 
 
@@ -149,7 +170,7 @@ def test_each_gpu_has_one_process_unless_more_are_asked_for(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if there is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", there)
-    pool = make_pool(SelectConfig(workers=workers, device=device))
+    pool = make_pool(TuneConfig(workers=workers, device=device))
     assert isinstance(pool, LocalPool) and (pool.workers, pool.gpus) == expected
 
 
@@ -166,7 +187,7 @@ def test_processes_are_spread_over_gpus(
 
 def test_a_device_that_is_not_there_is_refused() -> None:
     with pytest.raises(FlairNasError, match="device cuda:99: this PyTorch sees"):
-        make_pool(SelectConfig(device="cuda:99"))
+        make_pool(TuneConfig(device="cuda:99"))
 
 
 def test_a_process_that_dies_is_tried_again_and_the_others_go_on(tmp_path: Path) -> None:
@@ -270,7 +291,7 @@ def test_a_stop_in_between_ends_all_processes(tmp_path: Path) -> None:
 def test_processes_end_with_the_one_that_began_them(tmp_path: Path) -> None:
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
-from select_jobs import wait_for_ever
+from pool_jobs import wait_for_ever
 from flair_nas.experiments.local_pool import Job, LocalPool
 if __name__ == "__main__":
     with LocalPool(1) as pool:
@@ -285,7 +306,7 @@ if __name__ == "__main__":
 def test_a_process_that_is_ended_leaves_no_semaphore_to_complain_about(tmp_path: Path) -> None:
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
-from select_jobs import draw_for_ever, wait_for
+from pool_jobs import draw_for_ever, wait_for
 file = {str(tmp_path / "pid")!r}
 from flair_nas.experiments.local_pool import Job, LocalPool
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ from typing import Any
 import psutil
 import pytest
 from own_process import content, until_ended
-from select_jobs import die_until, double, fail, wait_for, wait_for_ever
+from pool_jobs import die_until, double, fail, wait_for, wait_for_ever
 from small_tagging import write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.jobs import Job, ProcessDiedError
 from flair_nas.experiments.pool import make_pool
-from flair_nas.select.config import SelectConfig
-from flair_nas.select.selection import select_layer
+from flair_nas.tune.config import TuneConfig
+from flair_nas.tune.tuning import tune_tagger
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'flair-nas[ray]')")
 
@@ -44,11 +44,10 @@ def test_jobs_end_as_in_processes(cluster: None, tmp_path: Path) -> None:
     jobs = [Job(f"job {number}", double, (number,)) for number in range(3)]
     jobs += [Job("bad", fail, ("no such thing",)), Job("once", die_until, (str(tmp_path / "once"), 1))]
     jobs += [Job("often", die_until, (str(tmp_path / "often"), 9))]
-    with make_pool(SelectConfig(engine="ray")) as pool:
+    with make_pool(TuneConfig(engine="ray")) as pool:
         assert pool.workers == 2
         found = {outcome.job.name: outcome for outcome in pool.run(jobs)}
-        few = list(pool.run(jobs, lambda job: job.name != "job 2"))
-        assert sorted(outcome.result[0] for outcome in few) == [0, 2] and list(pool.run(jobs, lambda _: False)) == []
+        assert list(pool.run([])) == list(pool.run([None, *jobs])) == []
     assert [found[f"job {number}"].result[0] for number in range(3)] == [0, 2, 4]
     assert isinstance(found["bad"].error, ValueError) and str(found["bad"].error) == "no such thing"
     assert found["once"].result == 1 and found["once"].error is None
@@ -58,7 +57,7 @@ def test_jobs_end_as_in_processes(cluster: None, tmp_path: Path) -> None:
 
 def test_a_call_that_is_closed_ends_its_jobs_and_the_next_one_has_its_own(cluster: None, tmp_path: Path) -> None:
     waiting = tmp_path / "pid"
-    with make_pool(SelectConfig(engine="ray")) as pool:
+    with make_pool(TuneConfig(engine="ray")) as pool:
         outcomes = pool.run([Job("long", wait_for_ever, (str(waiting),)), Job("short", wait_for, (str(waiting),))])
         assert next(outcomes).job.name == "short"
         outcomes.close()
@@ -69,22 +68,20 @@ def test_a_call_that_is_closed_ends_its_jobs_and_the_next_one_has_its_own(cluste
 
 def untimed(out: Path) -> dict[str, Any]:
     runs = json.loads((out / "ledger.json").read_text())["runs"]
-    return {
-        name: {key: value for key, value in run.items() if not key.endswith(("seconds", "memory_mb"))}
-        for name, run in runs.items()
-    }
+    of_time = ("seconds", "memory_mb", "at", "ms", "ratio")
+    return {name: {key: run[key] for key in run if not key.endswith(of_time)} for name, run in runs.items()}
 
 
-def test_a_selection_with_a_worker_that_is_killed_is_the_same(
+def test_a_tuning_with_a_worker_that_is_killed_is_the_same(
     cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
     given: dict[str, Any] = {
-        "corpus": write_corpus(tmp_path / "corpus"), "embeddings": ["one-hot"], "hidden_size": 8, "batch_size": 8,
-        "learning_rate": 1.0, "epochs": 8, "random": 1, "candidates": ["tanh0-tanh1"], "seeds": [1, 2], "rates": [1.0],
-        "match": False, "device": "cpu",
+        "corpus": write_corpus(tmp_path / "corpus"), "embeddings": ["one-hot"], "vary": ["layer"], "hidden_size": 8,
+        "batch_size": 8, "learning_rate": 1.0, "epochs": 8, "random": 1, "candidates": ["tanh0-tanh1"], "trials": 4,
+        "sampler": "random", "seeds": [1, 2], "fresh_seeds": 2, "device": "cpu", "workers": 1,
     }  # fmt: skip
-    select_layer(SelectConfig(**given, workers=2), tmp_path / "processes")
+    tune_tagger(TuneConfig(**given), tmp_path / "processes")
     killed: list[int] = []
 
     def kill() -> None:
@@ -100,7 +97,7 @@ def test_a_selection_with_a_worker_that_is_killed_is_the_same(
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    found = select_layer(SelectConfig(**given, engine="ray"), tmp_path / "ray")
+    found = tune_tagger(TuneConfig(**given, engine="ray"), tmp_path / "ray")
     killer.join(1)
     assert killed and untimed(tmp_path / "ray") == untimed(tmp_path / "processes")
     first = (tmp_path / "processes" / "report.md").read_text().splitlines()[2]
@@ -109,7 +106,7 @@ def test_a_selection_with_a_worker_that_is_killed_is_the_same(
 
 def test_no_cluster_and_no_address_without_ray() -> None:
     with pytest.raises(FlairNasError, match="ray_address belongs to engine ray"):
-        SelectConfig(ray_address="auto")
+        TuneConfig(ray_address="auto")
     if not ray.is_initialized():
         with pytest.raises(FlairNasError, match="there is no Ray cluster at auto"):
-            make_pool(SelectConfig(engine="ray", ray_address="auto"))
+            make_pool(TuneConfig(engine="ray", ray_address="auto"))

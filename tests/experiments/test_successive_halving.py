@@ -1,4 +1,4 @@
-"""Successive halving: what it costs, whom it keeps, and that it finds what is clearly best."""
+"""Successive halving: its rungs, and of the synchronous one of a benchmark, what it costs and whom it keeps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.taggers.select_rule import cost_of_rule
-from flair_nas.experiments.successive_halving import Rule, survivors
+from benchmarks.taggers.select_rule import cost_of_rule, count_places, survivors
+from flair_nas.experiments.tasks import Rule
 
 RULES = st.builds(Rule, first=st.floats(0.01, 1), keep=st.floats(0.1, 0.9))
 
@@ -29,7 +29,7 @@ def test_rungs(rule: Rule, epochs: int, expected: list[int]) -> None:
 
 
 def test_the_better_part_goes_on_from_each_rung() -> None:
-    assert Rule(0.1, 0.25).counts(16, [5, 20, 50]) == [16, 4, 1]
+    assert count_places(Rule(0.1, 0.25), 16, [5, 20, 50]) == [16, 4, 1]
 
 
 def test_the_cost_is_what_all_candidates_train() -> None:
@@ -41,7 +41,7 @@ def test_the_cost_is_what_all_candidates_train() -> None:
 def test_any_rule_begins_with_all_and_ends_with_one_at_least(rule: Rule, epochs: int, candidates: int) -> None:
     rungs = rule.rungs(epochs)
     assert rungs == sorted(set(rungs)) and rungs[-1] == epochs and rungs[0] >= min(epochs, rule.first * epochs)
-    counts = rule.counts(candidates, rungs)
+    counts = count_places(rule, candidates, rungs)
     assert counts[0] == candidates and counts == sorted(counts, reverse=True) and counts[-1] >= 1
     assert epochs <= cost_of_rule(rule, candidates, epochs) <= candidates * epochs
 

@@ -16,25 +16,31 @@ import numpy as np
 import plotly.graph_objects
 import plotly.io
 import pytest
+import yaml
 from small_language_model import settings as language_model
 from small_search import JOINT, KINDS, SMALL, no_picture, patched, with_samples, write_text
 
 from flair_nas.cli import main
 from flair_nas.drawing import charts
-from flair_nas.drawing.curves import load_template
+from flair_nas.drawing.curves import COLOURS, load_template
 from flair_nas.embedding.character_model.config import CharacterModelConfig
 from flair_nas.experiments.counts import f1, pack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.language_model.training import train_language_model
 from flair_nas.report.page import MAX_BYTES
+from flair_nas.report.tunings import measure_parts
 from flair_nas.runs.run import Run
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.trainer import search_genotype
-from flair_nas.select.config import SelectConfig
 from flair_nas.settings.fields import make_settings
 from flair_nas.settings.resolve import to_yaml
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tune.answer import make_answer
+from flair_nas.tune.candidates import Candidate, make_candidate
+from flair_nas.tune.config import TextTuneConfig, TuneConfig, TuneSettings
+from flair_nas.tune.report import format_report
+from flair_nas.tune.trials import Trials
 
 SMALLER = {**SMALL, "epochs": 3, "bptt": 4}
 
@@ -368,75 +374,181 @@ def test_runs_of_different_kinds_are_sections(run: Path, text: Path, tmp_path: P
     assert "metrics.json is damaged" in texts(report(tagger, out=tmp_path / "page.html"))
 
 
-def select_ledger(folder: Path) -> Ledger:
-    """Write the folder of a selection between an LSTM and a GRU, each judged by two seeds, with a third candidate."""
+# --- tunings ---
+
+
+def begin_tuning(folder: Path, config: TuneSettings, points: list[dict[str, Any]]) -> tuple[Ledger, list[Candidate]]:
+    """Begin the folder of a tuning; return its ledger, and the candidates of the points."""
     folder.mkdir()
-    (folder / "config.yaml").write_text(to_yaml(SelectConfig(corpus="demo", epochs=4, seeds=[1])))
+    (folder / "config.yaml").write_text(to_yaml(config))
     ledger = Ledger(folder / "ledger.json")
-    lstm, gru, other = (f"{name}-0a1b2c-rate0.1" for name in ("lstm", "gru", "cell"))
+    ledger.plan, ledger.points = {"budget": config.budget}, points
+    return ledger, [make_candidate(config, point) for point in points]
+
+
+def a_run(*dev: float, loss: float = 1.0, at: float = 0.0, **more: Any) -> dict[str, Any]:
+    """Return a run with these metrics of its epochs."""
+    seconds = {"seconds": [2.0] * len(dev), "around_seconds": 1.0, "at": at}
+    return {"dev": [*dev], "dev_loss": [loss] * len(dev), **seconds, "parameters": 9, "peak_memory_mb": 7.0, **more}
+
+
+def small_tuning(folder: Path) -> tuple[Ledger, list[Candidate]]:
+    """Write the folder of a tuning of an LSTM and a GRU, each judged by two seeds, with two further candidates."""
+    config = TuneConfig(corpus="demo", vary=["layer", "rate"], epochs=4, seeds=[1], fresh_seeds=2, budget="1h")
+    layers = ("lstm", "gru", "tanh0-tanh1", "relu0-tanh1")
+    points = [{"rnn": rnn, "learning_rate": 0.1 * (1 + place)} for place, rnn in enumerate(layers)]
+    ledger, candidates = begin_tuning(folder, config, points)
+    lstm, gru, other, broken = candidates
+    ledger.runs |= {
+        lstm.run(1): a_run(1.0, 2.0, 3.0, 5.0, at=3600.0),
+        gru.run(1): a_run(1.0, 2.5, 7.0, 6.0, at=7200.0),
+        other.run(1): a_run(0.5, 0.6, at=5400.0),
+        broken.run(1): {"error": "<i>not finite</i>", "again": False, "at": 60.0},
+        lstm.shape: {"ratio": 1.0, "ms": 2.0},
+        gru.shape: {"ratio": 0.75, "ms": 2.1},
+    }
     rng = np.random.default_rng(0)
-    ledger.plan = {"fresh": {f"2 of {lstm} and {gru}": 2}}
-    for name, chance in ((lstm, 0.5), (gru, 0.7)):
-        for seed in (1, 2, 3):
-            right = rng.binomial(2, chance, 50)
-            counts = np.stack([right, np.full(50, 2), np.full(50, 2)], axis=1)
-            scored = {"test": float(f1(counts.sum(0))), "counts": pack_counts(counts)} if seed > 1 else {}
-            losses = [1.0, 0.9, 0.8, 0.7]
-            ledger.runs[f"{name}-seed{seed}"] = {"dev": [1.0, 2.0, 3.0, 4.0 + seed], "dev_loss": losses, **scored}
-    ledger.runs[f"{other}-seed1"] = {"dev": [0.5, 0.6], "dev_loss": [2.0, 1.9]}
-    ledger.runs["broken-0a1b2c-rate0.1-seed1"] = {"error": "<i>not finite</i>", "again": False}
+    for candidate, chance in ((lstm, 0.5), (gru, 0.7)):
+        for seed in (2, 3):
+            counts = np.stack([rng.binomial(2, chance, 50), np.full(50, 2), np.full(50, 2)], axis=1)
+            scored = {"test": float(f1(counts.sum(0))), "counts": pack_counts(counts)}
+            ledger.runs[candidate.run(seed)] = a_run(1.0, 2.0, 3.0, 4.0, **scored)
+    ledger.plan["finalists judged"] = [gru.name]
     ledger.save()
-    return ledger
+    return ledger, candidates
 
 
-def test_a_selection_has_its_rungs_curves_and_final_difference(tmp_path: Path) -> None:
-    ledger = select_ledger(tmp_path / "out")
+def test_a_tuning_has_its_rungs_curves_and_final_difference(tmp_path: Path) -> None:
+    ledger, (lstm, gru, other, _) = small_tuning(tmp_path / "out")
     page = report(tmp_path / "out", out=tmp_path / "page.html")
     shown = " ".join(texts(page).split())
     assert "There is no report.md" in shown and "<i>not finite</i>" in shown and "<i>not" not in page
     assert "rung epochs candidates that reached it 1 2 3 2 4 2" in shown
-    curves = figure_titled(page, "F1 on dev, seed 1")["data"]
-    assert {curve["name"]: curve["y"] for curve in curves} == {
-        "cell, rate 0.1": [0.5, 0.6], "lstm, rate 0.1": [1.0, 2.0, 3.0, 5.0], "gru, rate 0.1": [1.0, 2.0, 3.0, 5.0],
+    curves = figure_titled(page, "F1 on dev, seed 1")
+    assert {curve["name"]: curve["y"] for curve in curves["data"]} == {
+        other.name: [0.5, 0.6], lstm.name: [1.0, 2.0, 3.0, 5.0], gru.name: [1.0, 2.5, 7.0, 6.0],
     }  # fmt: skip
+    assert [line["x0"] for line in curves["layout"]["shapes"]] == [2]  # the rung at which candidates were compared
+    assert {curve["name"] for curve in figure_titled(page, "loss on dev, seed 1")["data"]} == {
+        one.name for one in (lstm, gru, other)
+    }
     seeds = figure_titled(page, "F1 on test by seed")["data"][0]
     tests = [run["test"] for run in ledger.runs.values() if "test" in run]
-    assert seeds["x"] == pytest.approx(tests) and seeds["y"] == ["lstm, rate 0.1"] * 2 + ["gru, rate 0.1"] * 2
-    density = figure_titled(page, "gain of gru, rate 0.1 over lstm, rate 0.1")["data"][-1]
-    gain = sum(tests[2:]) / 2 - sum(tests[:2]) / 2
+    assert seeds["x"] == pytest.approx(tests) and seeds["y"] == [lstm.name] * 2 + [gru.name] * 2
+    density = figure_titled(page, f"lead of {gru.name} over {lstm.name}")["data"][-1]
     peak = density["x"][int(np.argmax(density["y"]))]
-    assert peak == pytest.approx(gain, abs=0.3) and f"The gain is {gain:.2f} (95 %" in shown
-    (tmp_path / "out" / "report.md").write_text(
-        "# A\n\n**Take** gru.\n\nIn Flair:\n\n```\nx\n```\n\n| a |\n| - |\n| c |"
-    )
-    shown = " ".join(texts(report(tmp_path / "out", out=tmp_path / "page.html")).split())
-    assert "Take gru. All candidates a c" in shown and "In Flair" not in shown
-    (tmp_path / "out" / "report.md").write_text(
-        "# A\n\n**Keep lstm.**\n\n| layer | P(better) |\n| --- | --- |\n| a\\<b\\>\\|c | 0.81 |\n\n"
-        "Beware:\n\n- few labels.\n\n## All candidates\n\n| a |\n| - |\n| c |\n"
-    )
-    shown = " ".join(texts(report(tmp_path / "out", out=tmp_path / "page.html")).split())
-    assert "Keep lstm. layer P(better) a&lt;b&gt;|c 0.81 few labels. All candidates a c" in shown.replace(
-        "<", "&lt;"
-    ).replace(">", "&gt;")
+    assert peak == pytest.approx(sum(tests[2:]) / 2 - sum(tests[:2]) / 2, abs=0.3)
 
 
-def test_each_of_a_few_candidates_has_its_colour(tmp_path: Path) -> None:
-    ledger = select_ledger(tmp_path / "out")
-    for number in range(4):
-        ledger.runs[f"random-{number}-0a1b2c-rate0.1-seed1"] = {"dev": [0.5], "dev_loss": [2.0]}
-    ledger.save()
+def test_the_baseline_and_finalists_have_colours_and_the_others_are_grey(tmp_path: Path) -> None:
+    _, (lstm, gru, other, _) = small_tuning(tmp_path / "out")
     curves = figure_titled(report(tmp_path / "out", out=tmp_path / "page.html"), "F1 on dev, seed 1")["data"]
-    assert len(curves) == 7 == len({curve["line"]["color"] for curve in curves})
-    assert all(curve["showlegend"] for curve in curves)
+    assert [curve["name"] for curve in curves][0] == other.name  # below the others
+    assert {curve["name"]: curve["line"]["color"] for curve in curves} == {
+        lstm.name: COLOURS[1], gru.name: COLOURS[0], other.name: COLOURS[-1],
+    }  # fmt: skip
+    assert {curve["name"] for curve in curves if curve["showlegend"]} == {lstm.name, gru.name}
 
 
-def test_a_selection_that_has_just_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ledger = select_ledger(tmp_path / "out")
+def test_candidates_that_ended_are_drawn_by_milliseconds_and_as_the_best_so_far(tmp_path: Path) -> None:
+    ledger, (lstm, gru, other, _) = small_tuning(tmp_path / "out")
+    page = report(tmp_path / "out", out=tmp_path / "page.html")
+    front, points = figure_titled(page, "F1 on dev and time")["data"]
+    assert (points["x"], points["y"]) == ([2.0, 1.5], [5.0, 7.0])  # milliseconds: those of the baseline by the ratio
+    assert (front["x"], front["y"]) == ([1.5], [7.0])  # it is faster and better
+    assert points["text"][1] == f"{gru.name}<br>learning rate 0.2"
+    (best,) = figure_titled(page, "Best so far")["data"]
+    assert (best["x"], best["y"]) == ([1.0, 2.0], [5.0, 7.0])  # hours
+    del ledger.runs[gru.shape]
+    ledger.runs[other.run(1)] = a_run(0.5, 0.6, 0.7, 0.8, at=9000.0)
+    ledger.save()
+    page = report(tmp_path / "out", out=tmp_path / "page.html")
+    assert figure_titled(page, "F1 on dev and time")["data"][1]["x"] == [2.0]  # of the others no time is known
+    (best,) = figure_titled(page, "Best so far")["data"]
+    assert (best["x"], best["y"]) == ([1.0, 2.0, 2.5], [5.0, 7.0, 7.0])
+
+
+def test_the_report_of_a_tuning_is_shown_whole(tmp_path: Path) -> None:
+    ledger, (lstm, gru, *_) = small_tuning(tmp_path / "out")
+    config = make_settings(TuneConfig, yaml.safe_load((tmp_path / "out" / "config.yaml").read_text()))
+    runs = [[ledger.runs[one.run(seed)] for seed in (2, 3)] for one in (lstm, gru)]
+    answer = make_answer(config.task, runs[0], [(gru, runs[1])], [2, 3], first=lstm, fresh=True)
+    written = format_report(answer, Trials(config, ledger), ["few <labels>"], tmp_path / "out")
+    (tmp_path / "out" / "report.md").write_text(written)
+    page = report(tmp_path / "out", out=tmp_path / "page.html")
+    shown, gain = " ".join(texts(page).split()), answer.others[0].gain
+    assert gain is not None and f"The lead of {gru.name} is {gain.value:.2f} F1 (95 %:" in shown
+    assert f'<p class="verdict">Take {gru.name}: it is better than the baseline by' in page
+    assert '<p class="remark">few &lt;labels&gt;.</p>' in page and "There is no report.md" not in shown
+    assert "<pre>from flair" in page and f"flair-nas tune --resume {tmp_path / 'out'} --budget 120m" in shown
+    tables = [
+        [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", body)]
+        for body in re.findall(r"<table>(.*?)</table>", page)
+    ]
+    (answers,) = (rows for rows in tables if "P(better)" in rows[0])
+    assert [row[:2] for row in answers] == [["what", "name"], ["baseline", lstm.name], ["best", gru.name]]
+    assert all(len(row) == len(answers[0]) for row in answers)
+    (tried,) = (rows for rows in tables if rows[0][0] == "name" and "settings" in rows[0])
+    assert {row[0] for row in tried[1:]} == {make_candidate(config, point).name for point in ledger.points}
+    assert all(len(row) == len(tried[0]) for row in tried)
+    assert page.count("<summary>All settings that were tried</summary>") == 1
+
+
+def test_marks_of_a_report_are_not_shown(tmp_path: Path) -> None:
+    small_tuning(tmp_path / "out")
+    (tmp_path / "out" / "report.md").write_text(
+        "# A\n\n**Keep lstm.**\n\n| name | P(better) |\n| --- | --- |\n| a\\<b\\>\\|c | 0.81 |\n\n"
+        "Beware:\n\n- few labels.\n\nIn Flair:\n\n```python\nx < 1\n```\n\n## All settings\n\n| a |\n| - |\n| c |\n"
+    )
+    shown = " ".join(texts(report(tmp_path / "out", out=tmp_path / "page.html")).split())
+    assert "Keep lstm. name P(better) a<b>|c 0.81 few labels. x < 1 All settings that were tried a c" in shown
+
+
+def test_what_parts_matter_is_measured_after_the_first_rung(tmp_path: Path) -> None:
+    config = TuneConfig(corpus="demo", vary=["layer", "rate", "crf"], epochs=4, seeds=[1])
+    points = [
+        {"rnn": ("lstm", "gru")[place % 2], "learning_rate": 0.02 + 0.01 * place, "crf": place % 4 < 2}
+        for place in range(16)
+    ]
+    ledger, candidates = begin_tuning(tmp_path / "out", config, points)
+    for candidate in candidates:
+        ledger.runs[candidate.run(1)] = a_run(1.0, 5.0 if candidate.point["rnn"] == "gru" else 2.0, 99.0)
+    ledger.save()
+    spreads = measure_parts(Trials(config, ledger))
+    assert spreads == {"rnn": pytest.approx(1.0), "learning_rate": 0.0, "crf": 0.0}
+    page = report(tmp_path / "out", out=tmp_path / "page.html")
+    bars = figure_titled(page, "Share of the variance of F1 on dev")["data"][0]
+    assert bars["y"][0] == "rnn" and bars["x"][0] == pytest.approx(1.0)
+    ledger.points = points[:7]
+    assert measure_parts(Trials(config, ledger)) == {}  # of a few, it would be chance
+
+
+def test_the_best_perplexity_of_a_tuning_is_the_smallest(tmp_path: Path) -> None:
+    config = TextTuneConfig(text="demo", vary=["rate"], epochs=2, seeds=[1], fresh_seeds=1)
+    points = [{"learning_rate": rate} for rate in (20.0, 10.0)]
+    ledger, candidates = begin_tuning(tmp_path / "out", config, points)
+    for candidate, figures, at in zip(candidates, ([90.0, 80.0], [99.0, 95.0]), (3600.0, 7200.0)):
+        ledger.runs[candidate.run(1)] = a_run(*figures, at=at)
+        ledger.runs[candidate.run(2)] = a_run(*figures, test=None, counts=pack_counts(np.array([[4.0, 1], [5.0, 1]])))
+    ledger.save()
+    page = report(tmp_path / "out", out=tmp_path / "page.html")
+    assert figure_titled(page, "Best so far")["data"][0]["y"] == [80.0, 80.0]
+    assert "There is no final difference yet" in texts(page)  # no finalist
+    ledger.plan["finalists judged"] = [candidates[1].name]
+    ledger.save()
+    page = report(tmp_path / "out", out=tmp_path / "page.html")
+    assert figure_titled(page, "perplexity on valid by seed")["data"][0]["x"] == pytest.approx([np.exp(4.5)] * 2)
+
+
+def test_a_tuning_that_has_just_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger, _ = small_tuning(tmp_path / "out")
     ledger.plan = {}
     ledger.save()
     assert "There is no final difference yet" in texts(report(tmp_path / "out", out=tmp_path / "page.html"))
     ledger.runs = {}
+    ledger.save()
+    assert "No candidate has ended an epoch yet" in texts(report(tmp_path / "out", out=tmp_path / "page.html"))
+    ledger.points = []  # stopped before the first one
     ledger.save()
     assert "No candidate has ended an epoch yet" in texts(report(tmp_path / "out", out=tmp_path / "page.html"))
     (tmp_path / "out" / "ledger.json").write_text("{")

@@ -113,7 +113,7 @@ def test_the_verdict_is_one_plain_sentence() -> None:
     assert "its training loss rose from 5.00 to 5.50" in judge_weights(FIGURES, [5.0, 4.0], [5.0, 5.5])  # type: ignore[arg-type]
     assert judge_weights(FIGURES, [5.0, 4.0], [5.0, 4.5]).startswith("settled")  # type: ignore[arg-type]
     for said in (sentence(), sentence(clear=0.25)):
-        assert said.endswith("flair-nas select compares it with random cells and the LSTM")
+        assert said.endswith("flair-nas tune compares it with random cells and the LSTM")
     assert "3 decisions, the valid loss rises by 0.2000 more" in judge_decisions([0.3, 0.1, 0.2])
     said = judge_scores([5, 4, 4.5, math.inf], "loss")
     assert "of the 3 candidates" in said and "the next is behind it by 0.5000 in loss, the last by 1.0000" in said
@@ -183,7 +183,7 @@ def test_a_search_that_diverges_says_that_it_learned_nothing(
     first = said.splitlines()[0]
     assert first.startswith("This search learned nothing: its valid perplexity is ")
     assert f"that of word frequencies alone is {guessed:.1f}. " in first and "--learning-rate" in first
-    assert "tag train" not in said and "select" not in said
+    assert "tag train" not in said and "tune" not in said
     assert Genotype.load(tmp_path / "run" / "genotype.json").origin["verdict"] == first
     assert main(["search", "-q", "--resume", str(tmp_path / "run")]) == 1
     assert capsys.readouterr().out.splitlines()[0] == first

@@ -16,7 +16,6 @@ import yaml
 from flair_nas.cli.flags import add_run_flags, add_setting_flags, given_flags, settings_of_run
 from flair_nas.errors import FlairNasError
 from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.select.config import SelectConfig
 from flair_nas.settings import resolve as resolve_module
 from flair_nas.settings.fields import (
     as_flags,
@@ -32,6 +31,7 @@ from flair_nas.settings.fields import (
 )
 from flair_nas.settings.resolve import load_preset, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tune.config import TuneConfig
 
 
 @dataclass
@@ -434,11 +434,11 @@ def test_flairs_names_of_settings_stand_for_ours(tmp_path: Path) -> None:
     assert set(read_settings(tmp_path / "written.yaml", TaggerConfig)) == set(get_kinds(TaggerConfig))
 
 
-def test_a_selection_takes_them_too(tmp_path: Path) -> None:
-    ours = SelectConfig(corpus="demo", batch_size=8, epochs=3)
-    assert SelectConfig(corpus="demo", mini_batch_size=8, max_epochs=3) == ours  # type: ignore[call-arg]
+def test_a_tuning_takes_them_too(tmp_path: Path) -> None:
+    ours = TuneConfig(corpus="demo", batch_size=8, epochs=3)
+    assert TuneConfig(corpus="demo", mini_batch_size=8, max_epochs=3) == ours  # type: ignore[call-arg]
     (tmp_path / "config.yaml").write_text("corpus: demo\nmini_batch_size: 8\nmax_epochs: 3\n")
-    assert resolve(SelectConfig, file=tmp_path / "config.yaml") == ours
+    assert resolve(TuneConfig, file=tmp_path / "config.yaml") == ours
 
 
 def test_a_setting_by_both_names_is_refused(tmp_path: Path) -> None:

@@ -26,13 +26,12 @@ from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives import tagging
-from flair_nas.select.config import SelectConfig
-from flair_nas.settings.fields import make_settings
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.column_files import read_column_file
 from flair_nas.tagging.data.column_rows import ColumnFormat
 from flair_nas.tagging.data.corpora import load_corpus, load_corpus_of
 from flair_nas.tagging.usage_script import flair_script
+from flair_nas.tune.config import TuneConfig
 
 Spans = list[tuple[int, int, str]]
 
@@ -340,11 +339,10 @@ def test_the_settings_reach_every_reader(tmp_path: Path) -> None:
         (tmp_path / f"{part}.txt").write_text("% a note\nNew York|B-LOC\nin|O\n")
     named: dict[str, Any] = {"corpus": str(tmp_path), "column_delimiter": "|", "comment_symbol": "%"}
     expected = load_corpus(str(tmp_path), delimiter="|", comment="%").sha256
-    select = SelectConfig(**named, embeddings=["char"])
+    tuned = TuneConfig(**named, embeddings=["char"])
     assert load_corpus_of(TaggerConfig(**named)).sha256 == expected
-    assert tagging_task.read(select.one()).sha256 == expected
-    for search in (TaggingSearchConfig(**named), make_settings(TaggingSearchConfig, select.search("i-darts"))):
-        assert tagging.read(search).sha256 == expected
+    assert tagging_task.read(tuned.run_settings({})).sha256 == expected
+    assert tagging.read(TaggingSearchConfig(**named)).sha256 == expected
     (line,) = [line for line in flair_script(TaggerConfig(**named)) if "load_corpus(" in line]
     assert line.endswith('delimiter="|", comment="%")')
 
@@ -431,10 +429,10 @@ def test_every_command_reads_sentences_that_a_column_ends(tmp_path: Path) -> Non
     for part in ("train", "dev", "test"):
         (tmp_path / f"{part}.txt").write_text(HIPE)
     named: dict[str, Any] = {"corpus": str(tmp_path), "columns": "text=0,ner=1"}
-    select = SelectConfig(**named, embeddings=["char"])
+    tuned = TuneConfig(**named, embeddings=["char"])
     for corpus in (
         load_corpus_of(TaggerConfig(**named)),
-        tagging_task.read(select.one()),
+        tagging_task.read(tuned.run_settings({})),
         tagging.read(TaggingSearchConfig(**named)),
     ):
         assert [len(part) for part in (corpus.corpus.train, corpus.corpus.dev, corpus.corpus.test)] == [3, 3, 3]

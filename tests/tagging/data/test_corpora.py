@@ -272,8 +272,8 @@ def test_nothing_labelled(tmp_path):
     "verb",
     [
         "tag train --corpus CORPUS",
-        "select --corpus CORPUS",
-        "select --corpus CORPUS --estimate",
+        "tune --corpus CORPUS",
+        "tune --corpus CORPUS --estimate",
         "search --objective tagging --corpus CORPUS",
         "search --objective tagging --corpus CORPUS --estimate",
         "search --objective several --tasks TASK TASK",

@@ -27,13 +27,13 @@ from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.trainer import search_genotype
-from flair_nas.select.config import SelectConfig
 from flair_nas.settings.fields import make_settings
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, load_corpus, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, is_kept, keep_frozen
 from flair_nas.tagging.training import train_taggers
+from flair_nas.tune.config import TuneConfig
 
 pytestmark = pytest.mark.slow
 
@@ -291,17 +291,17 @@ def search_settings(files: dict[str, str], **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="maps of memory are read from /proc")
-def test_a_search_of_a_selection_reads_the_file_that_was_prepared(
+def test_a_training_of_a_tuning_reads_the_files_that_were_prepared(
     files: dict[str, str], cache: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     embeddings = [name.replace("flair:", "pooled-flair:") for name in specs_of(files)]
-    small: dict[str, Any] = {"hidden_size": 4, "batch_size": 8, "search_epochs": 1, "device": "cpu"}
-    config = SelectConfig(corpus=write_corpus(tmp_path / "corpus"), embeddings=embeddings, **small)
-    tagging_task.prepare(config.one(), tagging_task.read(config.one()), progress=False)
+    small: dict[str, Any] = {"hidden_size": 4, "batch_size": 8, "epochs": 1, "device": "cpu"}
+    config = TuneConfig(corpus=write_corpus(tmp_path / "corpus"), embeddings=embeddings, **small)
+    settings = config.run_settings({}) | tagging_task.seeded(1)
+    tagging_task.prepare(settings, tagging_task.read(settings), progress=False)
     request.getfixturevalue("no_computing")
     tagging_task._read_once.cache_clear()
-    settings = {**config.search("i-darts"), "nodes": 1}
-    tagging_task.search(settings, str(tmp_path / "search"))
+    tagging_task.train(settings, str(tmp_path / "run"), False)
     assert len(list((cache / "embeddings").glob("*/vectors.bin"))) == 3
     words = words_of(tagging_task._corpus(settings))  # which later trainings of this process read, too
     assert {file_of(vector) for token in words for vector in token._embeddings.values()} == {"vectors.bin"}
@@ -328,10 +328,10 @@ def test_a_search_keeps_vectors_where_it_is_told_and_finds_the_same(
 def test_what_is_embedded_anew_is_told_once(files: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     specs = [f"word:{files['words.gensim']}", f"pooled-flair:{files['forward.pt']}", "char"]
     said = "demo: embedded anew for each batch: "
-    config, corpus = SelectConfig(embeddings=specs, hidden_size=4, device="cpu"), load_corpus("demo")
+    config, corpus = TuneConfig(embeddings=specs, hidden_size=4, device="cpu"), load_corpus("demo")
     pooled = build_embeddings(specs, corpus.corpus).embeddings[1].name.removeprefix("1-")
     with caplog.at_level(logging.INFO, logger="flair_nas"):
-        tagging_task.prepare(config.one(), corpus, progress=False)
+        tagging_task.prepare(config.run_settings({}), corpus, progress=False)
         assert caplog.text.count(said) == 1 and f"{said}{pooled}, pooled over the words met so far" in caplog.text
         assert "(what is pooled is kept); CharacterRNN, which learn" in caplog.text
         caplog.clear()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,9 @@ def run_jobs_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
     """Let `LocalPool` run jobs in this process; return the list of names that grows with each but estimates."""
     done: list[str] = []
 
-    def run(pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = lambda _: True) -> Iterator[Outcome]:
-        for job in itertools.takewhile(may_begin, jobs):
+    def run(pool: LocalPool, jobs: Iterable[Job | None]) -> Iterator[Outcome]:
+        source = iter(jobs)
+        while (job := next(source, None)) is not None:
             if job.work.__name__ != "estimate":
                 done.append(job.name)
             try:
@@ -33,7 +33,6 @@ def run_jobs_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
             yield outcome
 
     monkeypatch.setattr(LocalPool, "run", run)
-    monkeypatch.setattr("flair_nas.select.selection.draw_seconds", lambda *_: None)  # takes half a second
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(folder / "cache"))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
     return done

@@ -1,4 +1,4 @@
-"""``flair-nas select``: what it prints and leaves, how it is gone on with, and what it refuses."""
+"""``flair-nas tune``: what it prints and leaves, how it is gone on with, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from full_disk import full_disk
-from select_jobs import run_jobs_here
+from pool_jobs import run_jobs_here
 from small_tagging import write_corpus
 
 from flair_nas.cli import main
@@ -35,9 +35,9 @@ def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str
 
 
 def command(corpus: str, out: Path, *more: str) -> list[str]:
-    small = "--embeddings one-hot --hidden-size 8 --batch-size 8 --learning-rate 1 --epochs 2 --seeds 1,2 --rates 1"
-    few = "--candidates tanh0-tanh1 --fresh-seeds 2 --random 0 --no-match --budget 1h --device cpu"
-    return ["select", "-q", "--corpus", corpus, "--out", str(out), *small.split(), *few.split(), *more]
+    small = "--embeddings one-hot --hidden-size 8 --batch-size 8 --learning-rate 1 --epochs 2 --seeds 1,2"
+    few = "--vary layer --candidates tanh0-tanh1 --random 0 --trials 2 --fresh-seeds 2 --budget 1h --device cpu"
+    return ["tune", "-q", "--corpus", corpus, "--out", str(out), *small.split(), *few.split(), *more]
 
 
 def test_an_estimate_says_what_the_budget_is_enough_for_and_trains_nothing(
@@ -47,9 +47,7 @@ def test_an_estimate_says_what_the_budget_is_enough_for_and_trains_nothing(
     arguments = command(corpus, tmp_path / "run", "--estimate")
     assert main(arguments) == 0
     said = capsys.readouterr().out
-    assert (
-        "an epoch takes about" in said and "compared within 1h: lstm, tanh0-tanh1; learning rates 1; 2 epochs" in said
-    )
+    assert "an epoch of the baseline takes about" in said and "within 1h: about 2 settings, 2 epochs at most" in said
     assert not (tmp_path / "run").exists()
 
 
@@ -62,20 +60,20 @@ def test_it_prints_the_report_and_the_next_command(
     corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
-    monkeypatch.setattr("flair_nas.select.report._SURE", 0.0)  # nothing is left open
+    monkeypatch.setattr("flair_nas.tune.answer.SURE", 0.0)  # nothing is left open
     assert main(command(corpus, out)) == 0
     said = capsys.readouterr()
     report = (out / "report.md").read_text()
-    assert said.err == "" and said.out.startswith(report.partition("## All candidates")[0])
+    assert said.err == "" and said.out.startswith(report.partition("## All settings")[0])
     assert f"flair-nas tag predict --model {out} " in said.out
     verdict = report.split("**")[1]
     summary, _, last = said.out.splitlines()[-3:]
     assert summary == verdict and last == f"report: flair-nas report {out}"
     for words in (
-        "# Recurrent layers for",
+        "# Settings for",
         "tanh0-tanh1",
         "with a probability of",
-        "s an epoch",
+        "ms a sentence",
     ):
         assert words in report
     assert (out / "model.safetensors").exists() and (out / "config.json").exists()  # as of any training
@@ -83,12 +81,10 @@ def test_it_prints_the_report_and_the_next_command(
     assert main(["tag", "evaluate", "-q", "--model", str(out), "--corpus", corpus]) == 0
     capsys.readouterr()
     before = runs_of(out)
-    assert main(["select", "-q", "--resume", str(out), "--candidates", "tanh0-tanh1", "gru", "--budget", "2h"]) == 0
-    assert set(runs_of(out)) > set(before) and "not compared now" not in capsys.readouterr().out
-    assert "| gru | 8 |" in (out / "report.md").read_text()
+    more = ["--candidates", "tanh0-tanh1", "gru", "--trials", "3", "--budget", "2h"]
+    assert main(["tune", "-q", "--resume", str(out), *more]) == 0
+    assert set(runs_of(out)) > set(before) and "| gru-" in (out / "report.md").read_text()
     assert all(runs_of(out)[name] == run for name, run in before.items())
-    assert main(["select", "-q", "--resume", str(out), "--candidates", "gru"]) == 0
-    assert "- trained earlier, and not compared now: tanh0-tanh1-" in capsys.readouterr().out
 
 
 def test_the_script_of_the_report_trains_such_a_tagger(
@@ -123,12 +119,12 @@ def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys
     arguments = command(str(folder), tmp_path / "run", "--epochs", "1", "--seeds", "1", "--fresh-seeds", "1")
     assert main([word for word in arguments if word != "-q"]) == 0
     said = capsys.readouterr()
-    assert "ORG occurs in dev and not in train" in said.err and "labels in all: which layer" in said.err
+    assert "ORG occurs in dev and not in train" in said.err and "labels in all: which settings" in said.err
     assert re.search(r"- dev has \d+ labels in all: .* is mostly chance", (tmp_path / "run/report.md").read_text())
     assert "There is no test part: these figures are of dev, which chose" in said.out
-    assert "**Undecided, so keep lstm: one seed of each does not tell which layer is better" in said.out
-    more = f"flair-nas select --resume {tmp_path / 'run'} --fresh-seeds 10 --budget 120m"
-    assert f"next: keep lstm, or: {more}" in said.out
+    assert "**Undecided, so keep the baseline: one seed of each does not tell which is better" in said.out
+    more = f"flair-nas tune --resume {tmp_path / 'run'} --fresh-seeds 10 --budget 120m"
+    assert f"next: keep the baseline, or: {more}" in said.out
 
 
 def test_a_process_that_died_is_tried_again_by_the_next_call(
@@ -143,11 +139,11 @@ def test_a_process_that_died_is_tried_again_by_the_next_call(
 
     monkeypatch.setattr(tagging_task, "train", dying)
     assert main(command(corpus, out)) == 0
-    assert "**Keep lstm: no other layer came to the end.**" in capsys.readouterr().out
-    assert "failed: its process has died" in (out / "report.md").read_text()
+    assert "**Keep the baseline: no other settings came to the end.**" in capsys.readouterr().out
+    assert "its process has died" in (out / "report.md").read_text()
     monkeypatch.setattr(tagging_task, "train", train)
-    assert main(["select", "-q", "--resume", str(out)]) == 0
-    assert "failed" not in (out / "report.md").read_text()
+    assert main(["tune", "-q", "--resume", str(out)]) == 0
+    assert "its process has died" not in (out / "report.md").read_text()
     assert not any("error" in run for run in runs_of(out).values())
 
 
@@ -162,7 +158,7 @@ def test_a_disk_that_is_full_for_a_process_ends_it_and_it_goes_on(
     line = ended.stderr.splitlines()[-1]
     assert re.search(rf"{out}/runs/\S+-seed1/\S+: no room to write this file", line) and "free some disk space" in line
     assert not list(out.rglob("*.part"))
-    assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
+    assert main(["tune", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
 
 
 def test_without_ray_its_engine_says_what_to_install_and_leaves_nothing(
@@ -184,11 +180,11 @@ def test_without_ray_its_engine_says_what_to_install_and_leaves_nothing(
         (["--candidates", "gru,darts-v2"], "separate candidates by blanks, not by commas: gru darts-v2"),
         (["--budget", "soon"], "budget must be a time above 0 with its unit, such as 90m"),
         (["--budget", "-5m"], "budget must be a time above 0 with its unit, such as 90m, 2h or 1.5h, got '-5m'"),
-        (["--budget", "0.01s"], "the budget of 0.01s is too small: an epoch takes about"),
+        (["--budget", "0.01s"], "the budget of 0.01s is too small: an epoch of the baseline takes about"),
         (["--train-with-dev"], "train_with_dev must be left out"),
-        (["--searches", "local-search"], "searches local-search needs a text"),
+        (["--vary", "layer,rate"], "vary has no part layer,rate"),
         (["--candidates", "i-dart"], "i-dart"),
-        (["--rates", "1,x"], "numbers joined by commas"),
+        (["--embeddings", "word:none.gensim"], "none.gensim does not exist"),
         (["--preset", "none"], "unknown preset 'none'"),
     ],
 )
@@ -197,3 +193,8 @@ def test_what_cannot_be_used_is_refused(
 ) -> None:
     assert main(command(corpus, tmp_path / "run", *more)) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_former_verb_names_the_new_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["select", "--corpus", "demo"]) == 2
+    assert "flair-nas select is now flair-nas tune --vary layer rate" in capsys.readouterr().err

@@ -1,0 +1,215 @@
+"""Sections on tunings: the answer, metric and time of each candidate, what parts matter, and the final difference."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtr
+
+from flair_nas.drawing.charts import Point, find_front
+from flair_nas.drawing.curves import COLOURS, Curve
+from flair_nas.drawing.figures import Detail, draw_bars, draw_curves, draw_points, draw_seeds, label
+from flair_nas.experiments.counts import unpack_counts
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.statistics import Estimate, compare
+from flair_nas.report.page import Section, table
+from flair_nas.report.reading import RunFolder
+from flair_nas.runs.duration import duration
+from flair_nas.settings.fields import make_settings
+from flair_nas.storage.paths import read_file
+from flair_nas.tune.candidates import Candidate, describe
+from flair_nas.tune.config import TextTuneConfig, TuneConfig
+from flair_nas.tune.parts import EMBEDDED
+from flair_nas.tune.trials import Trials
+
+_MAX_BYTES = 10_000_000  # of a report
+_BINS = 4  # parts of a range whose means are compared
+
+
+def describe_tuning(run: RunFolder, detail: Detail) -> Section:
+    """Return the section on a tuning, which may have no answer yet."""
+    section = Section(run.name, f"flair-nas tune, {run.folder}")
+    ledger = Ledger(run.folder / "ledger.json")
+    trials = _read_trials(run, ledger)
+    _add_answer(section, run, duration(ledger.seconds))
+    if any(trials.run(candidate).get("dev") for candidate in trials.candidates):
+        _draw_search(section, trials, detail)
+        _draw_curves(section, trials, detail)
+        _draw_differences(section, trials, detail)
+    else:
+        section.add("No candidate has ended an epoch yet, so there is nothing to draw.", "remark")
+    failed = [(name, figures["error"]) for name, figures in ledger.runs.items() if "error" in figures]
+    section.fold("Failed", failed)
+    return section
+
+
+def _read_trials(run: RunFolder, ledger: Ledger) -> Trials:
+    config = make_settings(TuneConfig if "corpus" in run.settings else TextTuneConfig, run.settings)
+    return Trials(dataclasses.replace(config, epochs=ledger.plan.get("epochs", config.epochs)), ledger)
+
+
+def _add_answer(section: Section, run: RunFolder, spent: str) -> None:
+    """Add the paragraphs, code and tables of report.md. Fold the last table, of all candidates."""
+    try:
+        report = read_file(run.folder / "report.md", _MAX_BYTES).decode()
+    except (OSError, ValueError):
+        section.add(f"There is no report.md: the tuning still runs, or was stopped. {spent} are spent.", "remark")
+        return
+    text, *rest = re.split(r"^```\w*\n(.*?)^```\n", report, flags=re.MULTILINE | re.DOTALL)
+    last = report.rpartition("\n\n|")[2]
+    for code, words in zip([None, *rest[::2]], [text, *rest[1::2]]):
+        if code is not None:
+            section.parts.append(f"<pre>{escape(code)}</pre>")
+        for block in map(str.strip, words.split("\n\n")):
+            _add_block(section, block, is_last=block.endswith(last.strip()))
+
+
+def _add_block(section: Section, block: str, is_last: bool) -> None:
+    """Add a paragraph, list or table of report.md."""
+    if block.startswith("|"):
+        lines = [re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in block.splitlines()]
+        cells = [[_as_text(cell) for cell in line] for line in lines]
+        if is_last:
+            section.fold("All settings that were tried", cells[2:], cells[0])
+        else:
+            section.parts.append(table(cells[2:], cells[0]))
+    elif block.startswith("- "):
+        for line in block.splitlines():
+            section.add(_as_text(line.removeprefix("- ")), "remark")
+    elif block and not block.startswith("#") and not block.endswith(":"):
+        section.add(_as_text(block), "verdict" if block.startswith("**") else "")
+
+
+def _as_text(markdown: str) -> str:
+    """Return a paragraph or cell of report.md without its marks."""
+    return re.sub(r"\\([\\`<>&|*])", r"\1", re.sub(r"(?<!\\)(\*\*|`)", "", markdown)).strip()
+
+
+def _draw_search(section: Section, trials: Trials, detail: Detail) -> None:
+    """Add metric against time, the best so far, and what parts matter."""
+    task, words = trials.config.task, f"{trials.config.task.title} on {trials.config.task.dev}"
+    ended = [c for c in trials.candidates if trials.has_ended(c)]
+    points = [
+        Point(c.name, trials.milliseconds(c), task.best(trials.run(c)["dev"]), marked=c is trials.candidates[0])
+        for c in ended
+        if np.isfinite(trials.milliseconds(c))
+    ]
+    figures = {}
+    if points:
+        front, texts = find_front(points, task.higher_is_better), {c.name: describe(c) for c in ended}
+        rows = {
+            point.name: (point.seconds, point.figure, f"{label(point.name)}<br>{label(texts[point.name])}")
+            for point in points
+        }
+        names = [point.name for point in front]
+        figures["time"] = draw_points(rows, names, f"{words} and time", "milliseconds a sentence", words)
+    if ended:
+        times = sorted((trials.run(c).get("at", 0.0) / 3600, task.best(trials.run(c)["dev"])) for c in ended)
+        best = [task.best([figure for _, figure in times[: place + 1]]) for place in range(len(times))]
+        curve = Curve("best", [hours for hours, _ in times], best, COLOURS[0])
+        figures["best"] = draw_curves([curve], "Best so far", "hours", words, detail)
+    section.draw(**figures)
+    if matter := measure_parts(trials):
+        section.draw(parts=draw_bars(matter, f"Share of the variance of {words} by setting"))
+        section.add("Figures are those after the first rung, which all candidates reach.", "note")
+
+
+def measure_parts(trials: Trials) -> dict[str, float]:
+    """Return by setting the share of the variance of the metric that it explains after the first rung.
+
+    It is omega squared, which is zero in the mean for a setting that does not matter, and no less than zero here. A
+    range has four bins of equally many candidates.
+    """
+    first, best = trials.rungs[0], trials.config.task.best
+    reached = [c for c in trials.candidates if len(trials.run(c).get("dev", ())) >= first]
+    figures = [best(trials.run(c)["dev"][:first]) for c in reached]
+    total = statistics.pvariance(figures) * len(figures) if figures else 0.0
+    if len(reached) < 2 * _BINS or not total:
+        return {}
+    shares = {}
+    for name in reached[-1].point:
+        groups = _group([c.point.get(name) for c in reached], figures).values()
+        within = sum(statistics.pvariance(group) * len(group) for group in groups)
+        error = within / max(1, len(figures) - len(groups))
+        share = (total - within - (len(groups) - 1) * error) / (total + error)
+        shares[name.removeprefix(EMBEDDED)] = max(0.0, share)
+    return dict(sorted(shares.items(), key=lambda entry: -entry[1]))
+
+
+def _group(values: Sequence[Any], figures: Sequence[float]) -> dict[Any, list[float]]:
+    """Return figures by value, or by bin if values are numbers of a range."""
+    groups: dict[Any, list[float]] = {}
+    is_range = all(isinstance(value, float) for value in values) and len(set(values)) > _BINS
+    order = sorted(range(len(values)), key=lambda place: values[place]) if is_range else range(len(values))
+    for rank, place in enumerate(order):
+        key = rank * _BINS // len(values) if is_range else str(values[place])
+        groups.setdefault(key, []).append(figures[place])
+    return groups
+
+
+def _draw_curves(section: Section, trials: Trials, detail: Detail) -> None:
+    """Add the rungs as a table, and the curve of each candidate with its first seed."""
+    task, seed = trials.config.task, trials.config.seeds[0]
+    begun = [c for c in trials.candidates if trials.run(c).get("dev")]
+    reached = [sum(len(trials.run(c)["dev"]) >= rung for c in begun) for rung in trials.rungs]
+    rows = [(f"{at}", f"{rung}", f"{count}") for at, (rung, count) in enumerate(zip(trials.rungs, reached), start=1)]
+    section.parts.append(table(rows, ("rung", "epochs", "candidates that reached it")))
+    finalists = _find_finalists(trials)
+    colours = {c.name: COLOURS[place] for c, place in zip(finalists, (1, 0, 2))}
+    pictures = {}
+    for kind, key, title in (("candidates", "dev", task.title), ("losses", "dev_loss", "loss")):
+        curves = []
+        for candidate in sorted(begun, key=lambda c: c in finalists):  # the last is drawn on top
+            ys, name = trials.run(candidate)[key], candidate.name
+            curves.append(Curve(name, range(1, len(ys) + 1), ys, colours.get(name, COLOURS[-1]), named=name in colours))
+        words = f"{title} on {task.dev}"
+        pictures[kind] = draw_curves(curves, f"{words}, seed {seed}", "epoch", words, detail, at=trials.rungs[:-1])
+    section.draw(**pictures)
+    section.add("Dotted lines are rungs, where the loss decides which candidates go on.", "note")
+
+
+def _find_finalists(trials: Trials) -> list[Candidate]:
+    """Return the baseline, and the candidates of the last judgement."""
+    names = trials.ledger.plan.get("finalists judged", [])
+    return [trials.candidates[0], *(c for c in trials.candidates[1:] if c.name in names)]
+
+
+def _draw_differences(section: Section, trials: Trials, detail: Detail) -> None:
+    """Add the figures of the finalists by seed, and the distributions of their leads."""
+    task, fresh = trials.config.task, trials.config.fresh()
+    runs = {c.name: [trials.run(c, seed) for seed in fresh] for c in _find_finalists(trials)}
+    scored = {name: [run for run in own if "counts" in run] for name, own in runs.items()}
+    if len(scored) < 2 or not all(scored.values()):
+        section.add("There is no final difference yet: it needs a scored seed of two candidates.", "note")
+        return
+    part = "test" if next(iter(scored.values()))[0].get("test") is not None else task.dev
+    counts = {name: [unpack_counts(run["counts"]) for run in own] for name, own in scored.items()}
+    seeds = {name: [float(task.figure(one.sum(0, dtype="float64"))) for one in own] for name, own in counts.items()}
+    figures = {"seeds": draw_seeds(seeds, f"{task.title} on {part} by seed")}
+    (baseline, beside), *others = counts.items()
+    for number, (name, own) in enumerate(others):
+        gain = compare(own, beside, task.figure, task.gain(1.0, 0.0))
+        if gain.error:
+            title, key = f"lead of {name} over {baseline}", f"difference{number or ''}"
+            figures[key] = draw_curves(_trace_density(gain), title, f"{task.title} on {part}", "density", detail)
+    section.draw(**figures)
+
+
+def _trace_density(gain: Estimate) -> list[Curve]:
+    """Return the density of a gain as two curves, below zero and above, within four standard errors."""
+    low, high = gain.interval()
+    low, high = min(low, gain.value - 4 * gain.error, 0.0), max(high, gain.value + 4 * gain.error, 0.0)
+    xs = np.union1d(np.linspace(low, high, 121), 0.0)
+    ys = np.gradient(stdtr(gain.freedom, (xs - gain.value) / gain.error), xs)
+    sides = {"below zero": (COLOURS[1], xs <= 0), "above zero": (COLOURS[0], xs >= 0)}
+    return [
+        Curve(name, xs[side].tolist(), ys[side].tolist(), colour, fill="tozeroy")
+        for name, (colour, side) in sides.items()
+        if side.sum() > 1
+    ]

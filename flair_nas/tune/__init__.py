@@ -1,0 +1,1 @@
+"""Tune: embeddings, training and layer in one search, judged by fresh seeds."""
