@@ -35,7 +35,7 @@ def tag_commands(text: str) -> list[list[str]]:
 
 
 def test_readme_names_the_default_layer_and_its_rate() -> None:
-    table = re.search(r"\| any tagger on a CPU \| `([^`]+)`, at learning rate ([\d.]+) \|", text_of("README.md"))
+    table = re.search(r"\| any tagger on a CPU \| `([^`]+)`, at learning rate ([\d.]+)[, ]", text_of("README.md"))
     assert table and table[1] == LAYER and float(table[2]) == LEARNING_RATE == advised_learning_rate(LAYER)
     small = re.search(r"\| a small language model \| `([^`]+)` \|", text_of("README.md"))
     assert small and small[1] == LanguageModelConfig(text="demo").rnn

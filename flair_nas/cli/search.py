@@ -105,12 +105,12 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
         tagger = config.tagger()
         tagger.rnn = TaggerConfig().rnn
         return [
-            f"next: flair-nas tune {as_flags(tagger, TaggerConfig)} --vary layer --candidates {rnn} --out runs/tune"
+            f"next: flair-nas tune {as_flags(tagger, TaggerConfig)} --candidates {rnn} --vary layer --out runs/tune"
         ]
     if isinstance(config, ClassificationSearchConfig):
         return [f'next, in Flair: flair_nas.DocumentRNNEmbeddings(..., rnn_type="{path}")']
     if isinstance(config, SeveralSearchConfig):
-        return [f"next: flair-nas tune --corpus YOUR_CORPUS --vary layer --candidates {rnn} --out runs/tune"]
+        return [f"next: flair-nas tune --corpus YOUR_CORPUS --candidates {rnn} --vary layer --out runs/tune"]
     corpus = "demo" if isinstance(config, SearchConfig) and config.text == "demo" else "YOUR_CORPUS"
     lines = [f"next: flair-nas tag train --preset few-sentences --corpus {corpus} --rnn {rnn} --out runs/tagger"]
     if isinstance(config, SearchConfig) and config.text is not None:

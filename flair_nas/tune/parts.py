@@ -25,7 +25,13 @@ EMBEDDED = "embeddings: "
 
 
 class Range(NamedTuple):
-    """Numbers between two limits, equally likely; with `log`, their logarithms are."""
+    """Numbers between two limits, equally likely; with `log`, their logarithms are.
+
+    Example:
+        >>> from flair_nas import Range
+        >>> Range(0.2, 0.7).high
+        0.7
+    """
 
     low: float
     high: float

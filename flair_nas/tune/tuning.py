@@ -89,7 +89,7 @@ def tune_language_model(config: TextTuneConfig, out: str | Path, *, parts: Mappi
         >>> sizes = {"vocabulary_size": 200, "hidden_size": 8, "batch_size": 32, "bptt": 100, "epochs": 1}
         >>> few = {"vary": ["rate"], "trials": 2, "seeds": [1], "fresh_seeds": 1}
         >>> config = TextTuneConfig(text="demo", budget="20m", device="cpu", **sizes, **few)
-        >>> tune_language_model(config, "runs/tune").config.epochs
+        >>> tune_language_model(config, "runs/text").config.epochs
         1
     """
     check_config(config, TextTuneConfig)
