@@ -20,6 +20,8 @@ log = logging.getLogger("flair_nas")
 
 _FORMAT, _VERSION = "flair-nas/tuning", 1
 _MAX_BYTES = 100_000_000
+KEPT = ("at work", "best", "finalists judged")
+"""Entries of the plan that stay with another budget: jobs that were stopped, and results."""
 
 T = TypeVar("T")
 Run = dict[str, Any]
@@ -76,7 +78,7 @@ class Ledger:
         self._begun = time.perf_counter()
         before = self.plan.get("budget")
         if before is None or parse_time(before) != parse_time(budget):
-            self.plan = {"budget": budget}
+            self.plan = {name: self.plan[name] for name in KEPT if name in self.plan} | {"budget": budget}
         self.runs = {name: run for name, run in self.runs.items() if not run.get("again")}
 
     def check(self, fingerprint: str) -> None:

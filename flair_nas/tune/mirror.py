@@ -57,7 +57,8 @@ class Mirror:
     def _tell(self, number: int, one: Known, is_over: bool) -> None:
         from optuna.trial import TrialState
 
-        trial = to_trial(one, self._distributions)
+        is_here = one.point.keys() == self._distributions.keys()  # or the parts have changed
+        trial = to_trial(one, self._distributions) if is_here else None
         if trial is None:
             return
         state, figures = trial.state, trial.intermediate_values

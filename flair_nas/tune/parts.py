@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.language_model.text.config import TextSettings
 from flair_nas.library.layer_spec import identity, parse_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.settings.fields import get_kinds
@@ -137,7 +138,8 @@ def make_space(config: Config, further: Mapping[str, Space]) -> dict[str, Sequen
     for name in config.vary:
         space |= parts_of(config.task)[name].space(config)
     kinds = get_kinds(config.task.settings)
-    fixed = {*config.may_change, *get_kinds(CorpusSettings), "epochs", "seeds", "seed", "storage"}
+    data = {*get_kinds(CorpusSettings), *get_kinds(TextSettings), "train_with_dev"}  # others cannot be compared
+    fixed = {*config.may_change, *data, "epochs", "seeds", "seed", "storage"}
     for name, own in further.items():
         for setting, values in own.items():
             if setting not in kinds or setting in fixed:
@@ -146,14 +148,17 @@ def make_space(config: Config, further: Mapping[str, Space]) -> dict[str, Sequen
                 raise FlairNasError(f"part {name}: {setting} cannot vary; {hint}there are {', '.join(known)}")
             if isinstance(values, Range) and kinds[setting].type is int:
                 raise FlairNasError(f"part {name}: {setting} takes whole numbers; give a list of them, not a Range")
+            if isinstance(values, Range) and values.log and values.low <= 0:
+                raise FlairNasError(f"part {name}: {setting} is logarithmic, so it must be above 0")
             if isinstance(values, Range) and not values.low < values.high:
                 raise FlairNasError(f"part {name}: {setting} goes from {values.low:g} to {values.high:g}; swap them")
             if not isinstance(values, Range) and len(values) < 2:
                 raise FlairNasError(f"part {name}: {setting} has {len(values)} values; give two or more")
-            ends = values[:2] if isinstance(values, Range) else values
-            for value in ends:
-                config.run_settings({setting: value})  # raises what is wrong with it
         space |= own
+    for setting, values in space.items():
+        if not setting.startswith(EMBEDDED):
+            for value in values[:2] if isinstance(values, Range) else values:
+                config.run_settings({setting: value})  # raises what is wrong with it
     return space
 
 

@@ -87,6 +87,8 @@ def _estimate(space: Space, known: Sequence[Known], seed: int, higher_is_better:
     distributions = to_distributions(space)
     for trial in (to_trial(one, distributions) for one in known):
         if trial is not None:
+            if trial.state is optuna.trial.TrialState.FAIL:  # which the estimator would pass over
+                trial.state = optuna.trial.TrialState.PRUNED
             study.add_trial(trial)
     return dict(study.ask(distributions).params)
 

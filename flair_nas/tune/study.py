@@ -81,9 +81,6 @@ class Study(Trials):
         self._sampler = config.sampler or ("tpe" if has_optuna() else "random")
         self._at_work: set[str] = set()
         self._mirror: Mirror | None = None
-        if config.optuna_storage:
-            name, is_higher = str(folder.parent.resolve()), config.task.higher_is_better
-            self._mirror = Mirror(config.optuna_storage, name, space, is_higher)
         if others := sorted({name for point in ledger.points for name in point} - {*space}):
             self.warn(f"varied earlier, and not now: {', '.join(others)}", logging.WARNING)
 
@@ -171,13 +168,10 @@ class Study(Trials):
             return (embedding + makespan(jobs, self.pool.workers)) / (1 - _CHOOSING)
 
         def choose() -> int:
-            if any(run.get("dev") for run in self.ledger.runs.values()):  # it has begun
-                least_begun = max(len(run.get("dev", ())) for run in self.ledger.runs.values())
-            else:
-                least_begun = least
-            tries = [max(least_begun, asked * tenth // 10) for tenth in range(10, 0, -1)]
+            begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
+            tries = [max(least, begun, asked * tenth // 10) for tenth in range(10, 0, -1)]
             epochs = max_fitting(tries, lambda epochs: needs(epochs, judges, _FEW), self.left, tries[-1])
-            if needs(epochs, 0, 0) > self.left and not self.finishers():
+            if needs(epochs, 0, 0) > self.left and not begun:
                 smallest, whole = (
                     format_time(needs(*these) + self.ledger.seconds) for these in ((least, 0, 0), (asked, judges, _FEW))
                 )
@@ -209,6 +203,12 @@ class Study(Trials):
         if not any(self.has_ended(c) for c in self.candidates):
             raise FlairNasError(f"no settings worked: {self.errors() or 'none came to the last epoch'}")
 
+    def open_mirror(self) -> None:
+        """Open the storage of Optuna that gets a copy, if there is one."""
+        if self.config.optuna_storage:
+            name, is_higher = str(self.folder.parent.resolve()), self.config.task.higher_is_better
+            self._mirror = Mirror(self.config.optuna_storage, name, self.space, is_higher)
+
     def _copy(self, is_over: bool = False) -> None:
         if self._mirror is not None:
             self._mirror.tell([self.known(candidate) for candidate in self.candidates], is_over)
@@ -228,7 +228,7 @@ class Study(Trials):
         """Return the next job, or None if there is none now."""
         if (untimed := self._find_untimed()) is not None:
             return untimed
-        for goal in self._next_goals():
+        for goal in self._next_goals(begun):
             if goal.candidate.run(goal.seed) in begun or self._fits(goal):
                 return self._make_job(goal)
         further = self._begin_another() or self._continue_one()
@@ -266,8 +266,11 @@ class Study(Trials):
         is_baseline = goal.candidate is self.baseline  # it always comes to the end
         return is_baseline or self.ledger.seconds + self.seconds(goal) <= self.end_of_search
 
-    def _next_goals(self) -> list[Goal]:
-        """Return the runs of candidates to their next rungs, the furthest first, but those at work."""
+    def _next_goals(self, begun: set[str]) -> list[Goal]:
+        """Return the runs of candidates to their next rungs, the furthest first, but those at work.
+
+        Those that an earlier call has begun are among them.
+        """
         seed, rungs, goals = self.config.seeds[0], self.rungs, list[Goal]()
         going = [self._find_better(epochs) for epochs in rungs]
         for candidate in self.candidates:
@@ -277,14 +280,14 @@ class Study(Trials):
             passed = sum(len(run.get("dev", ())) >= epochs for epochs in rungs)
             if candidate is self.baseline:
                 goals.append(Goal(candidate, seed, rungs[-1]))
-            elif passed == 0 or candidate in going[passed - 1]:
+            elif passed == 0 or candidate.run(seed) in begun or candidate in going[passed - 1]:
                 goals.append(Goal(candidate, seed, rungs[passed]))
         return sorted(goals, key=lambda goal: -goal.epochs)  # stable
 
     def _find_better(self, epochs: int) -> set[Candidate]:
         """Return the better candidates of those that came to a rung, in groups that can be compared."""
         task, groups = self.config.task, dict[tuple[Any, ...], list[tuple[float, Candidate]]]()
-        for candidate in self.candidates:
+        for candidate in self.candidates[BASELINE + 1 :]:
             run = self.run(candidate)
             if len(run.get("dev", ())) >= epochs or run.get("exhausted"):
                 groups.setdefault(self._group(candidate), []).append((task.early_cost(run, epochs), candidate))
@@ -292,14 +295,8 @@ class Study(Trials):
         for group in groups.values():
             places = math.floor(len(group) * task.rule.keep)
             ranked = [candidate for _, candidate in sorted(group, key=lambda entry: entry[0])]
-            free = places - sum(map(self._is_beyond, ranked, [epochs] * len(ranked)))
-            better |= {*[c for c in ranked[:places] if not self._is_beyond(c, epochs)][: max(0, free)]}
+            better |= {*ranked[:places]}
         return better
-
-    def _is_beyond(self, candidate: Candidate, epochs: int) -> bool:
-        """Return True if a candidate went on from a rung, or is about to."""
-        at_work = candidate.run(self.config.seeds[0]) in self._at_work
-        return at_work or self.has_ended(candidate) or len(self.run(candidate).get("dev", ())) > epochs
 
     def _group(self, candidate: Candidate) -> tuple[Any, ...]:
         """Return what candidates have in common whose losses can be compared: the CRF, and a limit that they meet."""
@@ -310,7 +307,10 @@ class Study(Trials):
         known, is_higher = list(map(self.known, self.candidates)), self.config.task.higher_is_better
 
         def is_new(point: Point) -> bool:
-            return make_candidate(self.config, point) not in self.candidates
+            try:
+                return make_candidate(self.config, point) not in self.candidates
+            except FlairNasError:  # values that exclude one another
+                return False
 
         first = next(filter(is_new, self._first), None)
         return first or draw(self.space, known, self.config.seeds[0], self._sampler, is_higher, is_new)
@@ -403,12 +403,25 @@ class Study(Trials):
             "finalists", lambda: max_fitting(counts, lambda n: self.remaining(goals(n)), left, 0)
         )
         if not count or len(config.seeds) == 1:
-            return list(dict.fromkeys([ranked[0], *self._find_fast(ranked, config.seeds[:1])])), config.seeds[:1]
+            return self._add_fast(ranked, config.seeds[:1]), config.seeds[:1]
         self.train(goals(count), f"{count} finalists with {len(config.seeds)} seeds, which choose")
         good = [c for c in order[:count] if all(self.has_ended(c, seed) for seed in config.seeds)] or ranked[:1]
-        seeds = config.seeds if self.has_ended(good[0], config.seeds[-1]) else config.seeds[:1]
+        seeds = config.seeds if all(self.has_ended(good[0], seed) for seed in config.seeds) else config.seeds[:1]
         good = sorted(good, key=lambda c: self._mean_cost(c, seeds))
-        return list(dict.fromkeys([good[0], *self._find_fast(good, seeds)])), seeds
+        return self._add_fast(good, seeds), seeds
+
+    def _add_fast(self, ranked: Sequence[Candidate], seeds: Sequence[int]) -> list[Candidate]:
+        """Return the best, and the fast one if it is another and there is time to judge it."""
+        both = list(dict.fromkeys([ranked[0], *self._find_fast(ranked, seeds)]))
+        few = self.config.fresh()[:MIN_JUDGES]
+        goals = [Goal(c, seed, self.config.epochs, score=True) for seed in few for c in self._judged(both)]
+        end = OVERTIME * self.config.seconds
+        if len(both) == 1 or self.ledger.decide(
+            "judges fast", lambda: self.remaining(goals) <= end - self.ledger.seconds
+        ):
+            return both
+        self.warn(f"there was no time to judge a fast one, {both[1].name}")
+        return both[:1]
 
     def _mean_cost(self, candidate: Candidate, seeds: Sequence[int]) -> float:
         task, epochs = self.config.task, self.config.epochs

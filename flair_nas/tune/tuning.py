@@ -185,6 +185,7 @@ def _learn(config: TuneSettings) -> list[dict[str, Any]]:
 def _prepare(study: Study, progress: bool) -> None:
     """Read the data, fit the epochs to the budget, and compute frozen embeddings."""
     config, work = study.config, study.config.task.work
+    study.open_mirror()
     data = work.read(config.run_settings({}))
     study.ledger.check(data.fingerprint)
     if shortage := work.shortage(data):

@@ -182,6 +182,8 @@ def test_further_parts_are_checked(corpus: str) -> None:
     assert space["clip"] == [1.0, 5.0] and space["anneal_factor"] == Range(0.2, 0.7) and "rnn" in space
     for part, message in [
         ({"epochs": [5, 10]}, "part mine: epochs cannot vary"),
+        ({"train_with_dev": [True, False]}, "part mine: train_with_dev cannot vary"),
+        ({"clip": Range(0.0, 1.0, log=True)}, "part mine: clip is logarithmic, so it must be above 0"),
         ({"corpus": ["demo", "wnut_17"]}, "part mine: corpus cannot vary"),
         ({"batch_size": Range(4, 32)}, "part mine: batch_size takes whole numbers; give a list of them, not a Range"),
         ({"clip": [1.0]}, "part mine: clip has 1 values; give two or more"),
