@@ -65,8 +65,9 @@ def time_beside(task: str, settings: Settings, other: Settings) -> dict[str, flo
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        (step, _), (reference, sentences) = (TASKS[task].work.predictor(own) for own in (settings, other))
-        ratio = 1.0 if settings == other else time_ratio(step, reference)
+        predictor = TASKS[task].work.predictor
+        reference, sentences = predictor(other)
+        ratio = 1.0 if settings == other else time_ratio(predictor(settings)[0], reference)
         return {"ratio": ratio, "ms": 1e3 * time_steps(reference, _TIMED) / sentences}
     finally:
         torch.set_num_threads(threads)

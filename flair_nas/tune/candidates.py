@@ -12,7 +12,7 @@ from flair_nas.library.layer_spec import identity
 from flair_nas.settings.resolve import load_preset
 from flair_nas.storage.files import hash_data
 from flair_nas.tune.config import TuneSettings
-from flair_nas.tune.parts import EMBEDDED, Point, Range, Space, current_point, is_whole, to_changes
+from flair_nas.tune.parts import EMBEDDED, Point, Space, allows, current_point, is_whole, to_changes
 
 BASELINE = 0
 """Number of the baseline among the candidates."""
@@ -63,16 +63,12 @@ def first_points(config: TuneSettings, space: Space, learnt: Sequence[dict[str, 
         values = known | {f"{EMBEDDED}{spec}": True for spec in known.get("embeddings", ())}
         if "embeddings" in known:
             values |= {name: name in values for name in space if name.startswith(EMBEDDED)}
-        point = baseline | {name: values[name] for name in values if name in space and _fits(space[name], values[name])}
+        point = baseline | {
+            name: values[name] for name in values if name in space and allows(space[name], values[name])
+        }
         points.append(point if is_whole(point) else baseline)
     points += [baseline | {"rnn": layer} for layer in config.candidates if "rnn" in space]
     return list({hash_data(point): point for point in points}.values())
-
-
-def _fits(values: Any, value: Any) -> bool:
-    if isinstance(values, Range):
-        return value is not None and bool(values.low <= value <= values.high)
-    return value in values
 
 
 def describe(candidate: Candidate) -> str:

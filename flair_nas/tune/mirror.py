@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.tune.parts import Space
-from flair_nas.tune.sampler import Known, to_distributions, to_trial
+from flair_nas.tune.parts import Space, is_within
+from flair_nas.tune.sampler import Known, to_trial
 
 log = logging.getLogger("flair_nas")
 
@@ -28,7 +28,7 @@ class Mirror:
     def __init__(self, url: str, name: str, space: Space, higher_is_better: bool) -> None:
         import optuna
 
-        self._distributions, self._told = to_distributions(space), dict[int, Known]()
+        self._space, self._told = space, dict[int, Known]()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         try:
             study = optuna.create_study(
@@ -57,10 +57,9 @@ class Mirror:
     def _tell(self, number: int, one: Known, is_over: bool) -> None:
         from optuna.trial import TrialState
 
-        is_here = one.point.keys() == self._distributions.keys()  # or the parts have changed
-        trial = to_trial(one, self._distributions) if is_here else None
-        if trial is None:
+        if not is_within(one.point, self._space):  # as the baseline may be, and points of other parts
             return
+        trial = to_trial(one, self._space)
         state, figures = trial.state, trial.intermediate_values
         if number not in self._numbers:
             trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None

@@ -180,6 +180,18 @@ def is_whole(point: Point) -> bool:
     return any(used) or not used
 
 
+def allows(values: Sequence[Any] | Range, value: Any) -> bool:
+    """Return True if a dimension with these values may have a value."""
+    if isinstance(values, Range):
+        return value is not None and bool(values.low <= value <= values.high)
+    return value in values
+
+
+def is_within(point: Point, space: Space) -> bool:
+    """Return True if a point has the dimensions of a space, and values that it allows."""
+    return point.keys() == space.keys() and all(allows(space[name], value) for name, value in point.items())
+
+
 def count_points(space: Space) -> float:
     """Return the number of points of a space; infinity if one of its dimensions is a range."""
     return math.prod(math.inf if isinstance(values, Range) else len(values) for values in space.values())

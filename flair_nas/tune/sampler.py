@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from flair_nas.storage.files import hash_data
-from flair_nas.tune.parts import Point, Range, Space, count_points, is_whole
+from flair_nas.tune.parts import Point, Range, Space, count_points, is_whole, is_within
 
 ATTEMPTS = 100
 """Number of draws after which no new point is expected to be found."""
@@ -84,13 +84,13 @@ def _estimate(space: Space, known: Sequence[Known], seed: int, higher_is_better:
             seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=_STARTS
         )
     study = optuna.create_study(sampler=sampler, direction="maximize" if higher_is_better else "minimize")
-    distributions = to_distributions(space)
-    for trial in (to_trial(one, distributions) for one in known):
-        if trial is not None:
+    for one in known:
+        if is_within(one.point, space):  # the baseline may be outside
+            trial = to_trial(one, space)
             if trial.state is optuna.trial.TrialState.FAIL:  # which the estimator would pass over
                 trial.state = optuna.trial.TrialState.PRUNED
             study.add_trial(trial)
-    return dict(study.ask(distributions).params)
+    return dict(study.ask(_to_distributions(space)).params)
 
 
 def has_optuna() -> bool:
@@ -98,7 +98,7 @@ def has_optuna() -> bool:
     return find_spec("optuna") is not None
 
 
-def to_distributions(space: Space) -> dict[str, Any]:
+def _to_distributions(space: Space) -> dict[str, Any]:
     """Return the distributions of Optuna for a space."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
@@ -110,8 +110,8 @@ def to_distributions(space: Space) -> dict[str, Any]:
     }
 
 
-def to_trial(one: Known, distributions: dict[str, Any]) -> Any:
-    """Return what is known of a point as a trial of Optuna; None if its values are outside the distributions."""
+def to_trial(one: Known, space: Space) -> Any:
+    """Return what is known of a point within a space as a trial of Optuna."""
     from optuna.trial import TrialState, create_trial
 
     state, value = TrialState.PRUNED, None
@@ -121,19 +121,10 @@ def to_trial(one: Known, distributions: dict[str, Any]) -> Any:
         state, value = TrialState.COMPLETE, [*one.figures.values()][-1]
     elif not one.figures:
         state = TrialState.RUNNING
-    if not all(_contains(own, one.point[name]) for name, own in distributions.items()):
-        return None  # the baseline may be outside
     return create_trial(
         state=state,
         value=value,
         params=one.point,
-        distributions=distributions,
+        distributions=_to_distributions(space),
         intermediate_values={} if state is TrialState.FAIL else one.figures,
     )
-
-
-def _contains(distribution: Any, value: Any) -> bool:
-    choices = getattr(distribution, "choices", None)
-    if choices is not None:
-        return value in choices
-    return value is not None and bool(distribution.low <= value <= distribution.high)

@@ -255,8 +255,7 @@ class Study(Trials):
         cost = self.config.task.early_cost
         idle.sort(key=lambda c: (-len(self.run(c)["dev"]), cost(self.run(c), self.config.epochs)))
         for candidate in idle if len(going) < _FINALISTS else ():
-            passed = sum(len(self.run(candidate)["dev"]) >= epochs for epochs in rungs)
-            goal = Goal(candidate, seed, rungs[passed])
+            goal = Goal(candidate, seed, rungs[self.count_passed(candidate)])
             # without any other, there is nothing to be judged
             if self._fits(goal) or not going and self.seconds(goal._replace(epochs=rungs[-1])) <= self.left:
                 return goal
@@ -272,12 +271,12 @@ class Study(Trials):
         Those that an earlier call has begun are among them.
         """
         seed, rungs, goals = self.config.seeds[0], self.rungs, list[Goal]()
-        going = [self._find_better(epochs) for epochs in rungs]
+        going = [self._find_better(epochs) for epochs in rungs[:-1]]
         for candidate in self.candidates:
             run = self.run(candidate)
             if candidate.run(seed) in self._at_work or "error" in run or self.has_ended(candidate):
                 continue
-            passed = sum(len(run.get("dev", ())) >= epochs for epochs in rungs)
+            passed = self.count_passed(candidate)
             if candidate is self.baseline:
                 goals.append(Goal(candidate, seed, rungs[-1]))
             elif passed == 0 or candidate.run(seed) in begun or candidate in going[passed - 1]:
@@ -380,7 +379,7 @@ class Study(Trials):
 
     def _is_due(self, goal: Goal) -> bool:
         run = self.run(goal.candidate, goal.seed)
-        trained = len(run.get("dev", ())) >= goal.epochs or run.get("exhausted", False)
+        trained = self.has_ended(goal.candidate, goal.seed)
         return "error" not in run and not (trained and ("counts" in run or not goal.score))
 
     def choose(self) -> tuple[list[Candidate], list[int]]:
@@ -405,10 +404,11 @@ class Study(Trials):
         if not count or len(config.seeds) == 1:
             return self._add_fast(ranked, config.seeds[:1]), config.seeds[:1]
         self.train(goals(count), f"{count} finalists with {len(config.seeds)} seeds, which choose")
-        good = [c for c in order[:count] if all(self.has_ended(c, seed) for seed in config.seeds)] or ranked[:1]
-        seeds = config.seeds if all(self.has_ended(good[0], seed) for seed in config.seeds) else config.seeds[:1]
-        good = sorted(good, key=lambda c: self._mean_cost(c, seeds))
-        return self._add_fast(good, seeds), seeds
+        good = [c for c in order[:count] if all(self.has_ended(c, seed) for seed in config.seeds)]
+        if not good:
+            return ranked[:1], config.seeds[:1]
+        good.sort(key=lambda c: self._mean_cost(c, config.seeds))
+        return self._add_fast(good, config.seeds), config.seeds
 
     def _add_fast(self, ranked: Sequence[Candidate], seeds: Sequence[int]) -> list[Candidate]:
         """Return the best, and the fast one if it is another and there is time to judge it."""

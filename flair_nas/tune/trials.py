@@ -51,6 +51,10 @@ class Trials:
         """Return a few of the errors."""
         return "; ".join(sorted({run["error"] for run in self.ledger.runs.values() if "error" in run})[:3])
 
+    def count_passed(self, candidate: Candidate) -> int:
+        """Return the number of rungs that a candidate has reached with the first seed."""
+        return sum(len(self.run(candidate).get("dev", ())) >= epochs for epochs in self.rungs)
+
     def known(self, candidate: Candidate) -> Known:
         """Return what a sampler may know of a candidate."""
         run = self.run(candidate)
