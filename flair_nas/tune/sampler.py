@@ -84,9 +84,9 @@ def _estimate(space: Space, known: Sequence[Known], seed: int, higher_is_better:
             seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=_STARTS
         )
     study = optuna.create_study(sampler=sampler, direction="maximize" if higher_is_better else "minimize")
-    for one in known:
+    for number, one in enumerate(known):
         if is_within(one.point, space):  # the baseline may be outside
-            trial = to_trial(one, space)
+            trial = to_trial(one, space, number)
             if trial.state is optuna.trial.TrialState.FAIL:  # which the estimator would pass over
                 trial.state = optuna.trial.TrialState.PRUNED
             study.add_trial(trial)
@@ -110,8 +110,8 @@ def _to_distributions(space: Space) -> dict[str, Any]:
     }
 
 
-def to_trial(one: Known, space: Space) -> Any:
-    """Return what is known of a point within a space as a trial of Optuna."""
+def to_trial(one: Known, space: Space, number: int) -> Any:
+    """Return what is known of a point within a space, and its number, as a trial of Optuna."""
     from optuna.trial import TrialState, create_trial
 
     state, value = TrialState.PRUNED, None
@@ -127,4 +127,5 @@ def to_trial(one: Known, space: Space) -> Any:
         params=one.point,
         distributions=_to_distributions(space),
         intermediate_values={} if state is TrialState.FAIL else one.figures,
+        user_attrs={"number": number},
     )

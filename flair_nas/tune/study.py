@@ -22,7 +22,7 @@ from flair_nas.runs.duration import duration, format_time
 from flair_nas.tune.candidates import BASELINE, Candidate, first_points, make_candidate
 from flair_nas.tune.clock import Pace, makespan, max_fitting, mean_pace
 from flair_nas.tune.config import TuneSettings
-from flair_nas.tune.mirror import Mirror
+from flair_nas.tune.mirror import copy_trials, open_storage
 from flair_nas.tune.parts import Point, Space
 from flair_nas.tune.sampler import draw, has_optuna
 from flair_nas.tune.trials import Trials
@@ -80,7 +80,7 @@ class Study(Trials):
         self._first = first
         self._sampler = config.sampler or ("tpe" if has_optuna() else "random")
         self._at_work: set[str] = set()
-        self._mirror: Mirror | None = None
+        self._copies: Any = None  # study of Optuna that gets a copy of the trials
         if others := sorted({name for point in ledger.points for name in point} - {*space}):
             self.warn(f"varied earlier, and not now: {', '.join(others)}", logging.WARNING)
 
@@ -207,11 +207,11 @@ class Study(Trials):
         """Open the storage of Optuna that gets a copy, if there is one."""
         if self.config.optuna_storage:
             name, is_higher = str(self.folder.parent.resolve()), self.config.task.higher_is_better
-            self._mirror = Mirror(self.config.optuna_storage, name, self.space, is_higher)
+            self._copies = open_storage(self.config.optuna_storage, name, is_higher)
 
     def _copy(self, is_over: bool = False) -> None:
-        if self._mirror is not None:
-            self._mirror.tell([self.known(candidate) for candidate in self.candidates], is_over)
+        if self._copies is not None:
+            copy_trials(self._copies, [*map(self.known, self.candidates)], self.space, is_over)
 
     def _jobs(self) -> Iterator[Job | None]:
         begun = set(self.ledger.plan.setdefault(_AT_WORK, []))  # when an earlier call was stopped
@@ -331,11 +331,9 @@ class Study(Trials):
     # --- milliseconds ---
 
     def _find_untimed(self) -> Job | None:
-        """Return a job that times a candidate, if a limit depends on it."""
-        if self.config.at_most_ms is None:
-            return None
-        begun = [self.baseline, *(c for c in self.candidates if self.run(c).get("dev"))]
-        return next(iter(self._timings(begun)), None)
+        """Return a job that times a candidate that came to the end, or has begun if a limit decides what goes on."""
+        due = self.has_ended if self.config.at_most_ms is None else lambda c: self.run(c).get("dev")
+        return next(iter(self._timings([*filter(due, self.candidates)])), None)
 
     def _timings(self, candidates: Sequence[Candidate]) -> list[Job]:
         beside, jobs = self.baseline, dict[str, Job]()
@@ -435,38 +433,45 @@ class Study(Trials):
         near = [c for c in ranked if costs[c.name] <= costs[ranked[0].name] + self.config.task.near]
         return sorted(near, key=self.milliseconds)[:1]
 
-    def judge(self, finalists: Sequence[Candidate]) -> list[int]:
-        """Train and score the baseline and finalists with fresh seeds; return the seeds that scored all of them."""
-        config, judged = self.config, self._judged(finalists)
-        if not finalists:
-            return []
+    def judge(self, finalists: list[Candidate], chose: Sequence[int]) -> tuple[list[Candidate], list[int]]:
+        """Score the baseline and finalists with fresh seeds, or if there is no time, with the first one that chose.
 
-        def goals(count: int) -> list[Goal]:
-            return [Goal(c, seed, config.epochs, score=True) for seed in config.fresh()[:count] for c in judged]
+        Returns:
+            The finalists without a fast one that failed, and the seeds that scored all.
 
-        end = OVERTIME * self.config.seconds
-        names, left = " and ".join(c.name for c in judged), end - self.ledger.seconds
-        counts = range(config.fresh_seeds, 0, -1)
-        key = f"{config.fresh_seeds} fresh of {names}"
-        count = self.ledger.decide(key, lambda: max_fitting(counts, lambda n: self.remaining(goals(n)), left, 0))
-        self.train(goals(count), f"{count} fresh seeds of {names}", end)
-        failed = {c.run(seed): seed for seed in config.fresh() for c in judged if "error" in self.run(c, seed)}
-        if failed:
-            self.warn(f"{' and '.join(failed)} failed, so what the others have with that seed does not count")
-        scored = self._scored(judged, config.fresh())
-        if len({*scored, *failed.values()}) < config.fresh_seeds:
-            self.warn(f"there was time for {len(scored)} of {config.fresh_seeds} fresh seeds")
-        return scored
+        Raises:
+            FlairNasError: nothing could be scored.
+        """
+        config, fresh, end = self.config, self.config.fresh(), OVERTIME * self.config.seconds
+        judged = self._judged(finalists)
 
-    def judge_by_choosers(self, finalists: Sequence[Candidate], chose: Sequence[int]) -> list[int]:
-        """Score the baseline and finalists with the seeds that chose; return those that worked."""
+        def goals(seeds: Sequence[int]) -> list[Goal]:
+            return [Goal(c, seed, config.epochs, score=True) for seed in seeds for c in judged]
+
+        if finalists:
+            names, left = " and ".join(c.name for c in judged), end - self.ledger.seconds
+            count = self.ledger.decide(
+                f"{config.fresh_seeds} fresh of {names}",
+                lambda: max_fitting(range(len(fresh), 0, -1), lambda n: self.remaining(goals(fresh[:n])), left, 0),
+            )
+            self.train(goals(fresh[:count]), f"{count} fresh seeds of {names}", end)
+            failed = {c.run(seed): c for c in judged for seed in fresh if "error" in self.run(c, seed)}
+            for fast in finalists[1:]:
+                if fast in failed.values():
+                    self.warn(f"{fast.name} failed with a fresh seed, so it is left out")
+                    finalists, failed = finalists[:1], {name: c for name, c in failed.items() if c is not fast}
+            if failed:
+                self.warn(f"{' and '.join(failed)} failed, so what the others have with that seed does not count")
+            judged = self._judged(finalists)
+            if scored := self._scored(judged, fresh):
+                if len(scored) < config.fresh_seeds and not failed:
+                    self.warn(f"there was time for {len(scored)} of {config.fresh_seeds} fresh seeds")
+                return finalists, scored
         self.warn("the seeds that chose judge, too, which flatters the winner")
-        judged, first = self._judged(finalists), list(chose[:1])  # the baseline has no other
-        self.train([Goal(c, seed, self.config.epochs, score=True) for seed in first for c in judged], "their score")
-        scored = self._scored(judged, first)
-        if not scored:
+        self.train(goals(chose[:1]), "their score")  # the baseline has no other
+        if not (scored := self._scored(judged, chose[:1])):
             raise FlairNasError(f"no settings could be scored: {self.errors()}")
-        return scored
+        return finalists, scored
 
     def warn_of_limit(self) -> None:
         """Keep a caution if no candidate that came to the end meets the limit."""

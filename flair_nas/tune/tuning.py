@@ -202,13 +202,12 @@ def _run(study: Study) -> Tuning:
     study.time_finishers()
     study.warn_of_limit()
     finalists, chose = study.choose()
-    fresh = study.judge(finalists)
-    judges = fresh or study.judge_by_choosers(finalists, chose)
+    finalists, judges = study.judge(finalists, chose)
     if not study.is_new:
         log.info("%s is finished, so nothing was trained; --budget or --fresh-seeds extend it", out)
     rows = [(candidate, [study.run(candidate, seed) for seed in judges]) for candidate in finalists]
     beside = [study.run(study.baseline, seed) for seed in judges if "counts" in study.run(study.baseline, seed)]
-    answer = make_answer(config.task, beside, rows, judges, first=study.baseline, fresh=bool(fresh))
+    answer = make_answer(config.task, beside, rows, judges, first=study.baseline, fresh=not {*judges} & {*config.seeds})
     kept = answer.recommended.candidate
     ledger.plan["finalists judged"] = [candidate.name for candidate in finalists]
     ledger.plan["best"] = (finalists[0] if finalists else kept).settings

@@ -378,6 +378,7 @@ def test_trials_are_copied_to_a_storage_of_optuna(corpus: str, tmp_path: Path, w
     tune_tagger(given, tmp_path / "mine")
     tune_tagger(dataclasses.replace(given, trials=10), tmp_path / "mine")
     trials = optuna.load_study(study_name=str(tmp_path / "mine"), storage=address).trials
+    trials.sort(key=lambda trial: trial.user_attrs["number"])  # they are in the order in which they ended
     assert [trial.params for trial in trials] == world.ledger.points
     names = {"COMPLETE", "PRUNED"}
     assert {trial.state.name for trial in trials} == names and trials[0].value == pytest.approx(44.1)
@@ -446,6 +447,16 @@ def test_without_time_for_a_fast_one_the_best_is_judged(corpus: str, tmp_path: P
     assert [judged.candidate.settings["hidden_size"] for judged in found.answer.others] == [384]
     assert "there was no time to judge a fast one, lstm-" in found.report and found.answer.fresh
     assert tune_tagger(given, tmp_path).answer == found.answer
+
+
+def test_a_fast_one_that_fails_with_a_fresh_seed_is_left_out(corpus: str, tmp_path: Path, world: World) -> None:
+    world.f1 = lambda given, seed: 60 + given["hidden_size"] / 500
+    world.ms = lambda given: given["hidden_size"] / 64
+    world.error = lambda given, seed: "not finite" if given["hidden_size"] == 64 and seed == 4 else None
+    given = settings(corpus, vary=["width"], hidden_size=256, seeds=[1, 2, 3], budget="9h")
+    found = tune_tagger(given, tmp_path)
+    assert [judged.candidate.settings["hidden_size"] for judged in found.answer.others] == [384]
+    assert judged(found) == ((4, 5, 6), True) and "failed with a fresh seed, so it is left out" in found.report
 
 
 def test_a_finalist_that_fails_with_a_further_seed_is_in_nobodys_way(corpus: str, tmp_path: Path, world: World) -> None:
