@@ -23,7 +23,7 @@ from flair_nas.experiments.ledger import Ledger
 
 STEP = 0.2  # nats
 FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9, "lc": 0, "pb": 0}]
-SIZES = ("hidden_size", "size_ratio", "time_ratio")
+SIZES = ("hidden_size", "size_ratio")
 FIGURES = ("test", "seconds", "parameters", "peak_memory_mb", "unseen", "error")
 CURVES = ("dev", "dev_loss", "exhausted")
 WITH_CURVES = ("wnut-small", "zoo-small")
@@ -91,13 +91,7 @@ def keep(name: str, ledger: Ledger) -> None:
         row, column = cell.split(" / ")
         place = {"row": row, "column": column}
         if counts and column not in means:
-            of_column = [
-                name
-                for other, names in ledger.plan["cells"].items()
-                if other.endswith(f" / {column}")
-                for name in names
-            ]
-            means[column] = np.rint(np.mean([counts[run_name] for run_name in of_column if run_name in counts], axis=0))
+            means[column] = _mean_of(column, ledger.plan["cells"], counts)
             lines.append({"column": column, "mean_counts": _pack(means[column])})
         size = ledger.runs.get(ledger.plan["measured"].get(cell, ""))
         if size is not None:

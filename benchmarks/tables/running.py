@@ -19,7 +19,7 @@ from typing import Any
 from seqeval.scheme import IOB2, Entities
 
 from benchmarks.tables.showing import make_grid, to_markdown
-from benchmarks.tables.sizing import size_by_count, size_by_time
+from benchmarks.tables.sizing import size_by_count
 from benchmarks.tables.spec import SEARCHES, Column, Row, Table, run_settings, search_settings
 from flair_nas.experiments.config import PoolSettings
 from flair_nas.experiments.jobs import Job, Pool
@@ -130,14 +130,14 @@ class _Running:
 
     def size_job(self, row: Row, column: Column) -> Job | None:
         """Return the job that finds a size; None if the row has its own, or its layer is unknown."""
-        rnn, reference = self.find_layer(row, column), row.time_of or row.size_of
-        if reference is None or rnn is None:
+        rnn = self.find_layer(row, column)
+        if row.size_of is None or rnn is None:
             return None
-        other = next(row for row in self.table.rows if row.name == reference)
+        other = next(other for other in self.table.rows if other.name == row.size_of)
         both = _layer_settings(row, column, rnn), _layer_settings(other, column, other.rnn or "")
         own, others = (dataclasses.asdict(TASKS[column.task].settings(**settings)) for settings in both)
         name = f"size-{_name(row, column, {**own, 'like': _name(other, column, others)})}"
-        return Job(name, size_by_time if row.time_of else size_by_count, (column.task, own, others))
+        return Job(name, size_by_count, (column.task, own, others))
 
     def is_sized(self, row: Row, column: Column) -> bool:
         """Return True if the layer of a row, and its size, are known."""

@@ -122,10 +122,8 @@ def _describe_size(ledger: Results, row: Row, column: Column) -> str:
     sizing = ledger.runs.get(ledger.plan.get("measured", {}).get(f"{row.name} / {column.name}", ""), {})
     if "hidden_size" not in sizing:
         return ""
-    size = f"{row.name} on {column.name} has a hidden size of {sizing['hidden_size']}, at which "
-    if row.time_of is not None:
-        return f"{size}its steps took {sizing['time_ratio']:.2f} of the time of those of {row.time_of}."
-    return f"{size}it has {sizing['size_ratio']:.2f} of the weights of {row.size_of}."
+    size, ratio = sizing["hidden_size"], sizing["size_ratio"]
+    return f"{row.name} on {column.name} has a hidden size of {size}, and {ratio:.2f} of the weights of {row.size_of}."
 
 
 def _chance(runs: Runs, first: Runs, task: Task) -> str:

@@ -1,23 +1,61 @@
-"""Hidden size at which a layer has as many parameters as another one, or its training step takes as long."""
+"""Hidden size at which a layer has as many weights as another one."""
 
 from __future__ import annotations
 
 import bisect
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import nn
+
+from flair_nas import LanguageModelConfig, TaggerConfig, build_embeddings
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.config import Settings
 from flair_nas.experiments.tasks import TASKS
-from flair_nas.experiments.worker_setup import time_ratio
+from flair_nas.language_model.saved import build_language_model
+from flair_nas.nn.layers import FLAIR_LAYERS
+from flair_nas.tagging.registration import build_rnn
 
-_PRECISION = 32  # sizes closer than a 32nd are equal
+Count = Callable[[Settings], int]
+"""Function from the settings of a run to a number of weights."""
+
+
+def count_layer(data: Any) -> Count:
+    """Return a function that counts the weights of a tagger's layer, in both directions."""
+
+    @functools.cache
+    def vector_length(*names: str) -> int:
+        return int(build_embeddings([*names], data.corpus).embedding_length)
+
+    def count(settings: Settings) -> int:
+        config = TaggerConfig(**settings)
+        width = config.input_size(vector_length(*config.embeddings))
+        sizes: dict[str, Any] = {"hidden_size": config.hidden_size, "num_layers": config.layers, "bidirectional": True}
+        with torch.device("meta"):
+            if config.rnn.upper() in FLAIR_LAYERS:
+                layer: nn.Module = getattr(nn, config.rnn.upper())(width, **sizes)
+            else:
+                layer = build_rnn(config.rnn, input_size=width, **sizes)
+        return sum(weight.numel() for weight in layer.parameters())
+
+    return count
+
+
+def count_model(data: Any) -> Count:
+    """Return a function that counts the weights of a language model: its softmax is as wide as its layer."""
+
+    def count(settings: Settings) -> int:
+        with torch.device("meta"):
+            model = build_language_model(LanguageModelConfig(**settings), len(data.vocabulary))
+        return sum(weight.numel() for weight in model.parameters())
+
+    return count
 
 
 def matched_size(count: Callable[[int], int], target: int) -> int:
-    """Return the hidden size at which `count`, the number of parameters, is closest to a target."""
+    """Return the hidden size at which `count`, the number of weights, is closest to a target."""
     enough = 2
     while count(enough) < target:
         enough *= 2
@@ -26,16 +64,15 @@ def matched_size(count: Callable[[int], int], target: int) -> int:
 
 
 def size_by_count(task: str, settings: Settings, other: Settings) -> dict[str, Any]:
-    """Size one row by the parameters of another.
+    """Size one row by the weights of another.
 
     Returns:
-        ``hidden_size``, and ``size_ratio``, the parameters at that size divided by those of the other layer.
+        ``hidden_size``, and ``size_ratio``, the weights at that size divided by those of the other layer.
 
     Raises:
-        FlairNasError: even the smallest layer has more parameters, as with gates that are as wide as the input.
+        FlairNasError: even the smallest layer has more weights, as with gates that are as wide as the input.
     """
-    work = TASKS[task].work
-    count = work.counter(work.read(other))
+    count = (count_layer if task == "tagging" else count_model)(TASKS[task].work.read(other))
 
     def count_at(size: int) -> int:
         return count({**settings, "hidden_size": size})
@@ -45,37 +82,3 @@ def size_by_count(task: str, settings: Settings, other: Settings) -> dict[str, A
         raise FlairNasError(f"{settings['rnn']} has more weights than {other['rnn']} with any hidden size")
     size = matched_size(count_at, target)
     return {"hidden_size": size, "size_ratio": count_at(size) / target}
-
-
-def size_by_time(task: str, settings: Settings, other: Settings) -> dict[str, Any]:
-    """Size one row by the time of a training step of another; see `match_time`."""
-    work = TASKS[task].work
-    return match_time(work.stepper(other), settings, other)
-
-
-def match_time(
-    stepper: Callable[[Settings], Callable[[], None]], settings: Settings, other: Settings
-) -> dict[str, Any]:
-    """Return the ``hidden_size`` at which a step takes as long as another layer's, and the ratio of the times.
-
-    Raises:
-        FlairNasError: even the smallest layer takes longer.
-    """
-    reference = stepper(other)
-
-    @functools.cache
-    def ratio(size: int) -> float:
-        return time_ratio(stepper({**settings, "hidden_size": size}), reference)
-
-    low = high = int(other["hidden_size"])
-    while ratio(high) < 1:
-        low, high = high, 2 * high
-    while ratio(low) > 1:
-        if low == 1:
-            raise FlairNasError(f"{settings['rnn']} takes longer than {other['rnn']} at any hidden size")
-        low, high = low // 2, low
-    while high - low > max(1, high // _PRECISION):
-        middle = (low + high) // 2
-        low, high = (middle, high) if ratio(middle) < 1 else (low, middle)
-    size = min((low, high), key=lambda size: abs(math.log(ratio(size))))
-    return {"hidden_size": size, "time_ratio": ratio(size)}

@@ -10,7 +10,6 @@ columns:
 rows:
   LSTM: {rnn: lstm}                                               # all rows are compared with the first
   large LSTM: {rnn: lstm, size_of: I-DARTS}                       # as many parameters as that row
-  quick LSTM: {rnn: lstm, time_of: I-DARTS}                       # a step takes as long as that row's
   I-DARTS: {rnn: i-darts-ptb, published: {WNUT-2017: 50.34}}
   found: {search: {relaxation: i-darts, epochs: 5}}               # searched on the column's own corpus or text
   random: {rnn: "random:1", settings: {learning_rate: 0.2}}       # `random_genotype(1)`
@@ -56,7 +55,6 @@ class Row:
     rnn: str | None = None
     search: Mapping[str, Any] | None = None
     size_of: str | None = None  # row whose number of parameters this one gets
-    time_of: str | None = None  # row whose time of a training step this one gets, by a measured hidden size
     settings: Mapping[str, Any] = field(default_factory=dict)  # in place of the column's
     published: Mapping[str, float] = field(default_factory=dict)  # metrics of papers, by column
 

@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from flair_nas.experiments.config import Settings
 from flair_nas.experiments.counts import count_file, pack_counts
 from flair_nas.experiments.worker_setup import time_steps, train_step, train_timed
-from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES
+from flair_nas.nn.layers import LAYER_NAMES
 from flair_nas.runs.device import choose_device
 from flair_nas.settings.fields import get_kinds
 from flair_nas.tagging.config import CorpusSettings, TaggerConfig
-from flair_nas.tagging.registration import build_rnn
 
 LAYERS = LAYER_NAMES
 _FEW_LABELS = 100
@@ -61,65 +59,6 @@ def _corpus(settings: Settings) -> Any:
 def seeded(seed: int) -> dict[str, Any]:
     """Return the settings of a seed; all runs read frozen embeddings from one file."""
     return {"seeds": [seed], "storage": "disk"}
-
-
-def counter(data: Any) -> Callable[[Settings], int]:
-    """Return a function that counts the weights of a run's layer, in both directions."""
-    from flair_nas.tagging.data.embeddings import build_embeddings
-
-    @functools.cache
-    def vector_length(*names: str) -> int:
-        return int(build_embeddings([*names], data.corpus).embedding_length)
-
-    def count(settings: Settings) -> int:
-        config = TaggerConfig(**settings)
-        width = config.input_size(vector_length(*config.embeddings))
-        with torch.device("meta"):
-            layer = _layer(config, width)
-        return sum(weight.numel() for weight in layer.parameters())
-
-    return count
-
-
-def _layer(config: TaggerConfig, width: int) -> nn.Module:
-    """Return the layer of a run for word vectors of a width."""
-    sizes: dict[str, Any] = {"hidden_size": config.hidden_size, "num_layers": config.layers, "bidirectional": True}
-    if config.rnn.upper() in FLAIR_LAYERS:
-        layer: nn.Module = getattr(nn, config.rnn.upper())(width, **sizes)
-        return layer
-    return build_rnn(config.rnn, input_size=width, **sizes)
-
-
-def stepper(settings: Settings) -> Callable[[Settings], Callable[[], None]]:
-    """Return a function that makes steps of the layer alone, on random vectors with the lengths of the corpus."""
-    from flair_nas.tagging.data.corpora import sentences_of
-    from flair_nas.tagging.data.embeddings import build_embeddings
-
-    config, data = TaggerConfig(**settings), _corpus(settings)
-    device = choose_device(config.device)
-    width = config.input_size(build_embeddings(config.embeddings, data.corpus).embedding_length)
-    lengths = [len(sentence) for sentence in sentences_of(data.corpus.train)]
-    drawn = random.Random(1).sample(lengths, min(len(lengths), _STEPS * config.batch_size))
-    words = [torch.randn(length, width, device=device) for length in drawn]
-    batches = [
-        nn.utils.rnn.pack_sequence(words[start : start + config.batch_size], enforce_sorted=False)
-        for start in range(0, len(words), config.batch_size)
-    ]
-    for batch in batches:
-        batch.data.requires_grad_()  # as modules below the layer learn, too
-
-    def make_steps(settings: Settings) -> Callable[[], None]:
-        config = TaggerConfig(**settings)
-        layer, cycle = _layer(config, width).to(device).train(), itertools.cycle(batches)
-        step = train_step(layer, lambda: layer(next(cycle))[0].data.float().mean(), device, config.precision)
-
-        def steps() -> None:
-            for _ in batches:
-                step()
-
-        return steps
-
-    return make_steps
 
 
 def predictor(settings: Settings) -> tuple[Callable[[], object], int]:

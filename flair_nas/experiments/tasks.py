@@ -36,15 +36,6 @@ class TaskModule(Protocol):
     def seeded(self, seed: int) -> dict[str, Any]:
         """Return the settings of a seed."""
 
-    def counter(self, data: Any) -> Callable[[Settings], int]:
-        """Return a function that counts the weights of a run's layer, or of its model if that learns embeddings."""
-
-    def stepper(self, settings: Settings) -> Callable[[Settings], Callable[[], None]]:
-        """Return a function that makes training steps from the settings of a run on the same data.
-
-        They train the layer, or the whole model if its size follows from the layer's.
-        """
-
     def predictor(self, settings: Settings) -> tuple[Callable[[], object], int]:
         """Return a function that applies an untrained model to a few sentences of dev, and the number of these."""
 
@@ -67,8 +58,9 @@ class TaskModule(Protocol):
         Returns:
             JSON data for the ledger. By epoch: ``dev`` and ``dev_loss``, metric and loss on dev, and ``seconds``,
             with evaluation. ``around_seconds``: time outside epochs. ``exhausted``: True if it ended early.
-            ``parameters``: weights, as `counter` counts them. ``peak_memory_mb``: memory of this job. With `score`,
-            ``test``: metric on test, or None, and ``counts``: packed counts of each sentence of test, or else of dev.
+            ``parameters``: weights of a tagger's layer, or of a language model. ``peak_memory_mb``: memory of this
+            job. With `score`, ``test``: metric on test, or None, and ``counts``: packed counts of each sentence of
+            test, or else of dev.
         """
 
     def place(self, model: Path, folder: Path) -> None:

@@ -17,7 +17,6 @@ from flair_nas.experiments.config import Settings
 from flair_nas.experiments.counts import pack_counts
 from flair_nas.experiments.worker_setup import time_steps, train_step, train_timed
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import compute_stream_losses, evaluate_stream, sum_sentence_losses
 from flair_nas.language_model.saved import build_language_model, load_language_model
 from flair_nas.language_model.text.config import TextSettings
@@ -47,37 +46,6 @@ def seeded(seed: int) -> dict[str, Any]:
     return {"seed": seed}
 
 
-def counter(data: TextCorpus) -> Callable[[Settings], int]:
-    """Return a function that counts the weights of a run's model: its softmax is as wide as its layer."""
-
-    def count(settings: Settings) -> int:
-        with torch.device("meta"):
-            model = build_language_model(LanguageModelConfig(**settings), len(data.vocabulary))
-        return sum(weight.numel() for weight in model.parameters())
-
-    return count
-
-
-def stepper(settings: Settings) -> Callable[[Settings], Callable[[], None]]:
-    """Return a function that makes steps of the whole model on the first segment."""
-    data = read(settings)
-    return lambda settings: _build_stepped(settings, data)[1]
-
-
-def _build_stepped(settings: Settings, data: TextCorpus) -> tuple[LanguageModel, Callable[[], None]]:
-    """Return a model, and a step of its training."""
-    config = LanguageModelConfig(**settings)
-    device = choose_device(config.device)
-    segment = batchify(data.train, config.batch_size)[: config.bptt + 1].to(device)  # [T + 1, B]
-    model = build_language_model(config, len(data.vocabulary)).to(device).train()
-
-    def compute_loss() -> torch.Tensor:
-        loss = model.loss(segment[:-1], segment[1:], activation=config.activation, slowness=config.slowness)
-        return loss.total
-
-    return model, train_step(model, compute_loss, device, config.precision)
-
-
 def predictor(settings: Settings) -> tuple[Callable[[], object], int]:
     """Return a function that reads a few sentences, and their number; see `TaskModule`."""
     config, data = LanguageModelConfig(**settings), read(settings)
@@ -90,10 +58,16 @@ def predictor(settings: Settings) -> tuple[Callable[[], object], int]:
 def estimate(settings: Settings) -> dict[str, Any]:
     """Time a few segments; see `TaskModule`."""
     config, data = LanguageModelConfig(**settings), read(settings)
-    model, step = _build_stepped(settings, data)  # the first one also loads much of torch
+    device = choose_device(config.device)
+    segment = batchify(data.train, config.batch_size)[: config.bptt + 1].to(device)  # [T + 1, B]
     started = time.perf_counter()
-    build_language_model(config, len(data.vocabulary))
+    model = build_language_model(config, len(data.vocabulary)).to(device).train()
     around = time.perf_counter() - started
+
+    def loss() -> torch.Tensor:
+        return model.loss(segment[:-1], segment[1:], activation=config.activation, slowness=config.slowness).total
+
+    step = train_step(model, loss, device, config.precision)
     training = time_steps(step, _STEPS) * len(data.train) / (config.batch_size * config.bptt)
     columns = max(1, min(config.valid_batch_size, len(data.valid) // 2))
     few = data.valid[: columns * config.bptt * _STEPS]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,13 +15,12 @@ from small_tagging import write_corpus
 
 from benchmarks.json_lines import append, lines_in
 from benchmarks.tables import kept as keeping
-from benchmarks.tables import running, sizing
+from benchmarks.tables import running
 from benchmarks.tables.running import count_unseen, run_table
 from benchmarks.tables.showing import draw_comparison, make_grid, to_markdown
 from benchmarks.tables.spec import load_table, search_settings, table_names
 from flair_nas import random_genotype
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments import worker_setup
 from flair_nas.experiments.counts import pack_counts, unpack_counts
 from flair_nas.experiments.ledger import Ledger
 
@@ -157,33 +155,6 @@ def test_kept_runs_show_the_same_table(tmp_path: Path, monkeypatch: pytest.Monke
     lines = lines_in(file)
     assert [line for line in lines if "row" not in line and "column" not in line][1:] == [{"judges": 3}]
     assert "dev" not in lines[2] and len(lines) == 1 + 2 + 1 + 3 * 2 * 3 + 1
-
-
-def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-
-    def timed(step: Callable[[], None], number: int) -> float:
-        before = now[0]
-        step()
-        return now[0] - before
-
-    monkeypatch.setattr(worker_setup.timeit, "timeit", timed)
-
-    def stepper(settings: dict[str, Any]) -> Any:
-        taken = settings["hidden_size"] * settings.get("each", 1.0) + settings.get("all", 0.0)
-
-        def step() -> None:
-            now[0] += taken
-
-        return step
-
-    cell = {"rnn": "cell", "hidden_size": 100, "each": 3.0}
-    for each, level in ((1.0, 300), (3.0, 100), (10.0, 30)):
-        found = sizing.match_time(stepper, {"rnn": "lstm", "each": each}, cell)
-        assert found["hidden_size"] == pytest.approx(level, rel=0.04)
-        assert found["time_ratio"] == pytest.approx(found["hidden_size"] * each / 300)
-    with pytest.raises(FlairNasError, match="lstm takes longer than cell at any hidden size"):
-        sizing.match_time(stepper, {"rnn": "lstm", "all": 500.0}, cell)
 
 
 def test_entities_that_training_did_not_have(tmp_path: Path) -> None:
