@@ -1,4 +1,4 @@
-"""Tasks that layers are compared on: the tags of a corpus, or a text.
+"""Tasks that models are trained for: the tags of a corpus, or a text.
 
 To add a task, add a module and an entry here.
 """
@@ -67,7 +67,7 @@ class TaskModule(Protocol):
         """Copy the ``model.pt`` of a run into a folder."""
 
     def usage(self, settings: Settings) -> list[str]:
-        """Return how to use the layer of a run, as lines of Markdown."""
+        """Return how to train or use the model of a run, as lines of Markdown."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Task:
-    """A task that layers are compared on."""
+    """A task that settings are compared on."""
 
     name: str  # its module is NAME_task in this package
     settings: type  # of one run
@@ -101,7 +101,7 @@ class Task:
     near: float  # models whose metrics differ by less are about as good
     score: str  # function of `flair_nas.experiments.counts` that computes the metric
     rule: Rule  # rule of successive halving, chosen on learning curves (docs/results.md)
-    dev: str  # name of the part that layers are compared on
+    dev: str  # name of the part that settings are compared on
     model: str  # name of a trained model
 
     @property

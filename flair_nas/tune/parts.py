@@ -132,7 +132,8 @@ def make_space(config: Config, further: Mapping[str, Space]) -> dict[str, Sequen
     """Return the dimensions of all parts that vary, and of further parts.
 
     Raises:
-        FlairNasError: a layer is unknown, a further part has no such setting, or its values are not allowed.
+        FlairNasError: a layer is unknown, a further part has no such setting, its values are not allowed, or there is
+            nothing to compare.
     """
     space: dict[str, Sequence[Any] | Range] = {}
     for name in config.vary:
@@ -159,6 +160,8 @@ def make_space(config: Config, further: Mapping[str, Space]) -> dict[str, Sequen
         if not setting.startswith(EMBEDDED):
             for value in values[:2] if isinstance(values, Range) else values:
                 config.run_settings({setting: value})  # raises what is wrong with it
+    if count_points(space) < 2:
+        raise FlairNasError(f"vary {' '.join(config.vary)}: there is one value only, so nothing can be compared")
     return space
 
 
@@ -193,5 +196,7 @@ def is_within(point: Point, space: Space) -> bool:
 
 
 def count_points(space: Space) -> float:
-    """Return the number of points of a space; infinity if one of its dimensions is a range."""
-    return math.prod(math.inf if isinstance(values, Range) else len(values) for values in space.values())
+    """Return the number of whole points of a space; infinity if one of its dimensions is a range."""
+    plain = [values for name, values in space.items() if not name.startswith(EMBEDDED)]
+    subsets = (1 << len(space) - len(plain)) - 1
+    return math.prod(math.inf if isinstance(values, Range) else len(values) for values in plain) * max(1, subsets)

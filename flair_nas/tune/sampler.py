@@ -47,7 +47,7 @@ def draw(
         higher_is_better: a higher metric is better.
         is_new: function that tells if a point is new.
     """
-    known_here = [one for one in known if one.point.keys() == space.keys()]  # others are of other parts
+    known_here = [one for one in known if is_within(one.point, space)]  # others have other parts or values
     if len(known_here) >= count_points(space):
         return None
     for attempt in range(ATTEMPTS):
@@ -85,11 +85,10 @@ def _estimate(space: Space, known: Sequence[Known], seed: int, higher_is_better:
         )
     study = optuna.create_study(sampler=sampler, direction="maximize" if higher_is_better else "minimize")
     for number, one in enumerate(known):
-        if is_within(one.point, space):  # the baseline may be outside
-            trial = to_trial(one, space, number)
-            if trial.state is optuna.trial.TrialState.FAIL:  # which the estimator would pass over
-                trial.state = optuna.trial.TrialState.PRUNED
-            study.add_trial(trial)
+        trial = to_trial(one, space, number)
+        if trial.state is optuna.trial.TrialState.FAIL:  # which the estimator would pass over
+            trial.state = optuna.trial.TrialState.PRUNED
+        study.add_trial(trial)
     return dict(study.ask(_to_distributions(space)).params)
 
 

@@ -109,6 +109,7 @@ def _tune(config: TuneSettings, out: str | Path, parts: Mapping[str, Space], pro
         _prepare(study, progress)  # a fault found here leaves no folder behind
         run.accept()
         folder.mkdir(exist_ok=True)
+        ledger.save()  # with the time of embedding
         try:
             return _run(study)
         except KeyboardInterrupt:
@@ -136,7 +137,7 @@ def estimate_tuning(config: TuneSettings, out: str | Path | None = None) -> list
         study.fit_epochs(here=config.engine == "processes")  # machines of a cluster have another pace
         epochs, pace = study.config.epochs, study.pace(study.baseline)
         embedding = float(ledger.plan.get("estimate", {}).get("embedding_seconds", 0.0))
-        each = statistics_of_rungs(study)
+        each = _mean_seconds(study)
         count = int(max(1, study.end_of_search - embedding) / each * pool.workers)
         most = min(count, config.trials or count, count_points(space))
         return [
@@ -147,7 +148,7 @@ def estimate_tuning(config: TuneSettings, out: str | Path | None = None) -> list
         ]
 
 
-def statistics_of_rungs(study: Study) -> float:
+def _mean_seconds(study: Study) -> float:
     """Return the mean seconds of a candidate, if each rung keeps its share."""
     rungs, keep, pace = study.rungs, study.config.task.rule.keep, study.pace(study.baseline)
     steps = zip([0, *rungs], rungs)

@@ -69,6 +69,18 @@ def test_all_points_of_a_small_space_are_drawn_once(sampler: str) -> None:
     assert len(points) == len({str(point) for point in points}) == count_points(space) == 12
 
 
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_all_subsets_of_embeddings_are_drawn_but_the_empty_one(sampler: str) -> None:
+    space = {f"{EMBEDDED}{name}": (True, False) for name in ("english", "char", "one-hot")} | {"hidden_size": (64, 128)}
+    outside = Known({**dict.fromkeys(space, True), "hidden_size": 100}, {0: 50.0}, True)  # as a baseline may be
+    known = [outside]
+    while (
+        point := draw(space, known, 1, sampler, True, lambda point: point not in [k.point for k in known])
+    ) is not None:
+        known.append(Known(point, {0: 50.0}, True))
+    assert len(known) == 1 + count_points(space) == 1 + 7 * 2
+
+
 @hypothesis_settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
 def test_any_seed_draws_within_the_values(seed: int, count: int) -> None:

@@ -166,6 +166,7 @@ def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(
         ({"embeddings": ["word:nothing.gensim"]}, "nothing.gensim does not exist"),
         ({"candidates": ["gru,darts-v2"]}, "separate candidates by blanks, not by commas: gru darts-v2"),
         ({"candidates": ["i-dart"]}, "unknown rnn_type 'i-dart'"),
+        ({"vary": ["embeddings"], "embeddings": ["char"]}, "vary embeddings: there is one value only, so nothing can"),
         ({"budget": "0.01s"}, "the budget of 0.01s is too small"),
         ({"corpus": str(tmp_path / "no_dev")}, "dev"),
     ]:
