@@ -29,6 +29,7 @@ from flair_nas.search.strategies.enas import EnasSettings as EnasSettings
 from flair_nas.search.strategies.evolution import EvolutionSettings as EvolutionSettings
 from flair_nas.search.strategies.gradient import GradientSettings as GradientSettings
 from flair_nas.search.strategies.local_search import LocalSearchSettings as LocalSearchSettings
+from flair_nas.search.strategies.predictor import PredictorSettings as PredictorSettings
 from flair_nas.search.strategies.random_cells import RandomIndependentSettings as RandomIndependentSettings
 from flair_nas.search.strategies.random_cells import RandomSharedSettings as RandomSharedSettings
 from flair_nas.search.trainer import SearchResult as SearchResult

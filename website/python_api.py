@@ -42,6 +42,7 @@ COMMANDS = {
     "RandomIndependentSettings": "search.md",
     "EvolutionSettings": "search.md",
     "LocalSearchSettings": "search.md",
+    "PredictorSettings": "search.md",
     "EnasSettings": "search.md",
     "ContinualSettings": "search.md",
     "LanguageModelConfig": "lm.md#flair-nas-lm-train",

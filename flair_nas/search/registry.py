@@ -15,6 +15,7 @@ STRATEGIES = {
     "random-independent": "random_cells:IndependentRandomSearch",
     "evolution": "evolution:Evolution",
     "local-search": "local_search:LocalSearch",
+    "predictor": "predictor:PredictorSearch",
     "enas": "enas:ControllerSearch",
 }
 """Strategies, by name: a module of `flair_nas.search.strategies` and a class in it."""

@@ -65,6 +65,7 @@ KINDS: dict[str, dict[str, Any]] = {
         **JOINT,
     },
     "local-search": {"strategy": "local-search", "child_steps": [2], "candidates": ["relu0-tanh1"]},
+    "predictor": {"strategy": "predictor", "child_steps": [2], "candidates": ["relu0-tanh1"]},
     "enas": {"strategy": "enas", "controller_steps": 2, "controller_draws": 2, "controller_size": 4},
     "decided": {
         "selection": "perturbation",

@@ -62,7 +62,7 @@ class ChildSearch(TrainedCandidates):
                 f"{config.epochs} epochs are {self.total} steps, and a child takes {self.planned_steps}: set more "
                 "--epochs, or smaller --child-steps"
             )
-        self.description = _ChildDescription(self)
+        self.description = ChildDescription(self)
         self.random = random.Random(config.seed)
         self.children: list[Genotype] = []  # the present one is the last
         self._begin_child()
@@ -156,7 +156,7 @@ class ChildSearch(TrainedCandidates):
         self.supernet.choose(self.children[-1])
 
 
-class _ChildDescription(CandidatesDescription):
+class ChildDescription(CandidatesDescription):
     """Description of a search of children, which can be too few."""
 
     finishing = "scoring each child"

@@ -1,0 +1,123 @@
+"""Prediction of what a cell costs: Bayesian ridge regression on the features of genotypes.
+
+The costs of a task have a scale of their own. It is the one with the largest evidence, so that costs of different
+tasks can be learnt from one after another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype
+from flair_nas.genotype.features import FEATURES, features
+from flair_nas.storage.paths import read_file
+from flair_nas.storage.resources import resource_path
+
+Array = npt.NDArray[np.float64]
+FORMAT, VERSION = "flair-nas/cost-prior", 1
+_NOISE = 0.5  # standard deviation of a cost around its prediction, where those of all cells have 1
+_WIDTH = 1.5  # standard deviation of a weight before anything is known
+_LEVEL = 30.0  # that of the constant
+_SCALES = np.geomspace(0.2, 5.0, 25)  # of costs, in standard deviations
+_MAX_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class CostModel:
+    """Gaussian distribution of the weights of features; without arguments, that of a model that knows nothing.
+
+    Args:
+        mean: mean of the weights, [features].
+        precision: inverse of their covariance, [features, features].
+    """
+
+    mean: Array
+    precision: Array
+
+    @staticmethod
+    def empty() -> CostModel:
+        """Return a model that knows nothing."""
+        widths = [_LEVEL if name == "constant" else _WIDTH for name in FEATURES]
+        return CostModel(np.zeros(len(FEATURES)), np.diag(np.square(widths) ** -1.0))
+
+    def predict(self, cells: Sequence[Genotype]) -> Array:
+        """Return the predicted costs of cells on a scale of its own, [cells]."""
+        predicted: Array = encode(cells) @ self.mean
+        return predicted
+
+    def draw(self, seed: Sequence[int]) -> Array:
+        """Draw weights, [features]."""
+        noise = np.random.default_rng(seed).standard_normal(len(self.mean))
+        drawn: Array = self.mean + np.linalg.solve(np.linalg.cholesky(self.precision).T, noise)
+        return drawn
+
+    def learn(self, cells: Sequence[Genotype], costs: Sequence[float]) -> CostModel:
+        """Return the model that has learnt the costs of cells, [cells]."""
+        inputs, targets = encode(cells), self.scale(cells, costs)
+        precision = self.precision + inputs.T @ inputs / _NOISE**2
+        mean = np.linalg.solve(precision, self.precision @ self.mean + inputs.T @ targets / _NOISE**2)
+        return CostModel(mean, precision)
+
+    def scale(self, cells: Sequence[Genotype], costs: Sequence[float]) -> Array:
+        """Return costs of cells on the scale of the model, the one that explains them best, [cells].
+
+        A cost that is far above the median, or infinite, counts as a limit: how bad a bad cell is does not matter.
+        """
+        worst = max((cost for cost in costs if np.isfinite(cost)), default=0.0)
+        low, median, high = np.quantile(np.minimum(costs, worst), [0.0, 0.5, 1.0])
+        limited = np.minimum(costs, low + 3 * (median - low) if median > low else high)
+        centred = limited - limited.mean()
+        inputs = encode(cells)
+        spread = inputs @ np.linalg.solve(self.precision, inputs.T) + _NOISE**2 * np.eye(len(cells))
+        inverse, predicted = np.linalg.inv(spread), inputs @ self.mean
+
+        def evidence(scaled: Array) -> float:
+            rest = scaled - predicted
+            return float(len(cells) * np.log(np.abs(scaled).max()) - rest @ inverse @ rest / 2)
+
+        tried = [centred / (scale * centred.std()) for scale in _SCALES] if centred.any() else []
+        return max(tried, key=evidence, default=centred)
+
+    def without_level(self, share: float) -> CostModel:
+        """Return the model as a prior for another task: less sure, and with any level of costs."""
+        covariance = np.linalg.inv(share * self.precision + (1 - share) * CostModel.empty().precision)
+        covariance[-1], covariance[:, -1] = 0.0, 0.0
+        covariance[-1, -1] = _LEVEL**2
+        return CostModel(np.append(self.mean[:-1], 0.0), np.linalg.inv(covariance))
+
+
+def encode(cells: Sequence[Genotype]) -> Array:
+    """Return the features of cells, [cells, features]."""
+    return np.array([features(cell) for cell in cells]).reshape(-1, len(FEATURES))
+
+
+def load_prior(path: Path | None = None) -> CostModel:
+    """Return what is known of cells before a search: the bundled prior, or another file.
+
+    Raises:
+        FlairNasError: the file is damaged, of another version, or of other features.
+    """
+    path = path or resource_path("cost_prior.json")
+    try:
+        data = json.loads(read_file(path, _MAX_BYTES))
+        if (data["format"], data["version"]) != (FORMAT, VERSION):
+            raise ValueError(f"{data['format']}, version {data['version']}, is not {FORMAT}, version {VERSION}")
+        if (names := data["features"]) != [*FEATURES]:
+            other = sorted({*names} ^ {*FEATURES}) or ["their order"]
+            raise ValueError(f"its features are not those of this version: {', '.join(map(str, other[:3]))}")
+        mean, rows = np.array(data["mean"], dtype=np.float64), data["precision"]
+        lower = np.zeros((len(FEATURES), len(FEATURES)))
+        lower[np.tril_indices(len(FEATURES))] = [value for row in rows for value in row]
+        precision = lower + np.tril(lower, -1).T
+        if mean.shape != (len(FEATURES),) or not np.isfinite(mean).all() or np.linalg.eigvalsh(precision)[0] <= 0:
+            raise ValueError("its weights are no distribution")
+    except (OSError, ValueError, KeyError, TypeError, np.linalg.LinAlgError) as error:
+        raise FlairNasError(f"{path}: this prior cannot be read ({error}). Use --prior none, or restore it") from None
+    return CostModel(mean, precision)

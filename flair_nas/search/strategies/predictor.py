@@ -1,0 +1,132 @@
+"""Search by a predictor: ridge regression on the features of cells, and Thompson sampling, from what is known of cells.
+
+A draw of the predictor's weights predicts the costs of many cells, and the one with the lowest is trained next
+(Thompson, 1933; Snoek et al., 2015, for such features in the search of networks).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flair_nas.genotype import Genotype, neighbours
+from flair_nas.genotype.features import FEATURES
+from flair_nas.library.cost_model import Array, CostModel, encode, load_prior
+from flair_nas.search.protocols import JSON, Objective, Reduce
+from flair_nas.search.settings import CommonSettings
+from flair_nas.search.strategies.candidates import draw
+from flair_nas.search.strategies.children import ChildDescription, ChildSearch, ChildSettings
+from flair_nas.settings.fields import setting
+
+STARTS = 4
+"""Random cells that come first if nothing is known."""
+POOL = 1500
+"""Random cells that are predicted before each child."""
+_BEST = 5  # children whose neighbours are predicted, too
+
+
+@dataclass
+class PredictorSettings(ChildSettings):
+    """Settings of search by a predictor.
+
+    Example:
+        >>> from flair_nas import PredictorSettings, SearchConfig
+        >>> SearchConfig(text="demo", strategy=PredictorSettings(child_steps=[300])).strategy.prior
+        'bundled'
+    """
+
+    prior: str = setting(
+        "bundled", "what the predictor knows at the beginning: what the tables of docs/arena.md tell, or nothing",
+        choices=("bundled", "none"),
+    )  # fmt: skip
+
+    def problems(self, config: CommonSettings) -> list[str]:
+        """Return a sentence for several stages, and for what `ChildSettings` refuses."""
+        several = "strategy predictor has no hurdles: child_steps must be one number"
+        return super().problems(config) + [several] * (len(self.child_steps) > 1)
+
+
+class PredictorSearch(ChildSearch):
+    """Search that trains the cell of the lowest cost that a draw of the predictor predicts.
+
+    What it finds is the child with the lowest mean of cost and predicted cost, as the lowest cost is often luck.
+
+    Raises:
+        FlairNasError: the prior cannot be read.
+    """
+
+    settings = PredictorSettings
+    own: PredictorSettings
+    title = "predictor"
+
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+        is_known = settings.prior == "bundled"
+        self.prior = load_prior() if is_known else CostModel.empty()
+        self.enough = 8 if is_known else 16
+        super().__init__(objective, config, settings, reduce)
+        self.description = _PredictorDescription(self)
+
+    def known(self) -> tuple[list[Genotype], list[float]]:
+        """Return the children that were scored or failed, and their costs."""
+        numbers = sorted(self.scores)
+        return [self.children[number] for number in numbers], [self.scores[number] for number in numbers]
+
+    def propose(self) -> Genotype:
+        """Return the cell of the lowest cost by a draw of the predictor's weights; it was not trained before."""
+        number, (cells, costs) = len(self.children), self.known()
+        if self.own.prior == "none" and number < STARTS:
+            return self.draw_random()
+        best = sorted(range(len(cells)), key=lambda place: costs[place])[:_BEST]
+        near = [cell for place in best for cell in neighbours(cells[place], self.config.gate_links)]
+        pool, inputs = self._pool
+        model = self.prior.learn(cells, costs) if cells else self.prior
+        predicted = np.concatenate([inputs, encode(near)]) @ model.draw((self.config.seed, number))
+        trained = {*self.children}
+        order = ([*pool, *near][place] for place in predicted.argsort(kind="stable"))
+        return next((cell for cell in order if cell not in trained), pool[0])
+
+    @functools.cached_property
+    def _pool(self) -> tuple[list[Genotype], Array]:
+        """The random cells, and their features, [POOL, features]."""
+        cells = [draw(self.config, number) for number in range(POOL)]
+        return cells, encode(cells)
+
+    def take(self, number: int, cost: float) -> None:
+        """Do nothing: the next draw learns all scores."""
+
+    def best(self) -> int:
+        """Return the number of the child with the lowest mean of cost and predicted cost; 0 before any is scored."""
+        cells, costs = self.known()
+        if not cells:
+            return 0
+        both = self.prior.scale(cells, costs) + self.prior.learn(cells, costs).predict(cells)
+        return sorted(self.scores)[int(np.where(np.isfinite(costs), both, np.inf).argmin())]
+
+
+class _PredictorDescription(ChildDescription):
+    """Description of a search by a predictor, which tells what it has learnt."""
+
+    strategy: PredictorSearch
+
+    def verdict(self, history: Sequence[JSON]) -> str:
+        """Return a sentence on the lead of the best child, and on what the predictor has learnt."""
+        from scipy.stats import spearmanr
+
+        lead, (cells, costs) = super().verdict(history), self.strategy.known()
+        if not self.strategy.finished or len(cells) < _BEST:
+            return lead
+        prior = self.strategy.prior
+        varied = np.ptp(encode(cells), axis=0) > 0
+        model = prior.learn(cells, costs)
+        sureness = model.mean / np.sqrt(np.diag(np.linalg.inv(model.precision)))  # in standard deviations
+        order = [place for place in sureness.argsort() if varied[place]]
+        good, bad = (", ".join(f"'{FEATURES[place]}'" for place in some) for some in (order[:3], order[:-4:-1]))
+        learnt = f"good signs are {good}, bad ones {bad}"
+        if self.strategy.own.prior == "bundled":
+            agreement = spearmanr(prior.predict(cells), costs).statistic
+            learnt += f"; what was known before ranks these children with a correlation of {agreement:.2f}"
+        return "; ".join(filter(None, (lead, learnt)))
