@@ -21,16 +21,15 @@ from benchmarks.search.small_space import FILE
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.genotype.features import FEATURES
-from flair_nas.library.cost_model import FORMAT, VERSION, CostModel
+from flair_nas.library.cost_model import FORMAT, VERSION, Array, CostModel, encode
 from flair_nas.storage.files import write_text
 from flair_nas.storage.resources import resource_path
 
 SHARE = 0.1  # of what the tables tell
-Costs = dict[Genotype, float]
 
 
-def costs_of(table: str, recurrence: str) -> tuple[list[Genotype], list[float]]:
-    """Return the cells of a table, and the mean of their final losses over seeds.
+def costs_of(table: str, recurrence: str) -> tuple[Array, list[float]]:
+    """Return the features of the cells of a table, [cells, features], and their mean final losses over seeds.
 
     Raises:
         FlairNasError: a loss is not a number.
@@ -42,7 +41,7 @@ def costs_of(table: str, recurrence: str) -> tuple[list[Genotype], list[float]]:
             costs.append(float(np.mean([seed[-1] for seed in line["costs"]])))
             if not np.isfinite(costs[-1]):
                 raise FlairNasError(f"{FILE}: table {table} has no finite loss of {line['cell']}")
-    return cells, costs
+    return encode(cells), costs
 
 
 def make_prior(tables: Iterable[str], share: float = SHARE) -> CostModel:

@@ -31,63 +31,60 @@ _MAX_BYTES = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
-    """Gaussian distribution of the weights of features; without arguments, that of a model that knows nothing.
+    """Gaussian distribution of the weights of features, of which the last is constant.
 
     Args:
-        mean: mean of the weights, [features].
-        precision: inverse of their covariance, [features, features].
+        mean: mean of the weights, [K].
+        precision: inverse of their covariance, [K, K].
     """
 
     mean: Array
     precision: Array
 
     @staticmethod
-    def empty() -> CostModel:
-        """Return a model that knows nothing."""
-        widths = [_LEVEL if name == "constant" else _WIDTH for name in FEATURES]
-        return CostModel(np.zeros(len(FEATURES)), np.diag(np.square(widths) ** -1.0))
+    def empty(count: int = len(FEATURES)) -> CostModel:
+        """Return a model of so many features that knows nothing."""
+        return CostModel(np.zeros(count), np.diag([_WIDTH**-2.0] * (count - 1) + [_LEVEL**-2.0]))
 
-    def predict(self, cells: Sequence[Genotype]) -> Array:
-        """Return the predicted costs of cells on a scale of its own, [cells]."""
-        predicted: Array = encode(cells) @ self.mean
+    def predict(self, inputs: Array) -> Array:
+        """Return the predicted costs of features, [n, K] -> [n], on a scale of its own."""
+        predicted: Array = inputs @ self.mean
         return predicted
 
     def draw(self, seed: Sequence[int]) -> Array:
-        """Draw weights, [features]."""
+        """Draw weights, [K]."""
         noise = np.random.default_rng(seed).standard_normal(len(self.mean))
         drawn: Array = self.mean + np.linalg.solve(np.linalg.cholesky(self.precision).T, noise)
         return drawn
 
-    def learn(self, cells: Sequence[Genotype], costs: Sequence[float]) -> CostModel:
-        """Return the model that has learnt the costs of cells, [cells]."""
-        inputs, targets = encode(cells), self.scale(cells, costs)
+    def learn(self, inputs: Array, costs: Sequence[float]) -> CostModel:
+        """Return the model that has learnt the costs of features, [n, K] and [n]."""
         precision = self.precision + inputs.T @ inputs / _NOISE**2
-        mean = np.linalg.solve(precision, self.precision @ self.mean + inputs.T @ targets / _NOISE**2)
-        return CostModel(mean, precision)
+        known = self.precision @ self.mean + inputs.T @ self.scale(inputs, costs) / _NOISE**2
+        return CostModel(np.linalg.solve(precision, known), precision)
 
-    def scale(self, cells: Sequence[Genotype], costs: Sequence[float]) -> Array:
-        """Return costs of cells on the scale of the model, the one that explains them best, [cells].
+    def scale(self, inputs: Array, costs: Sequence[float]) -> Array:
+        """Return costs of features, [n, K] and [n], on the scale of the model that explains them best, [n].
 
         A cost that is far above the median, or infinite, counts as a limit: how bad a bad cell is does not matter.
         """
         worst = max((cost for cost in costs if np.isfinite(cost)), default=0.0)
         low, median, high = np.quantile(np.minimum(costs, worst), [0.0, 0.5, 1.0])
         limited = np.minimum(costs, low + 3 * (median - low) if median > low else high)
-        centred = limited - limited.mean()
-        inputs = encode(cells)
-        spread = inputs @ np.linalg.solve(self.precision, inputs.T) + _NOISE**2 * np.eye(len(cells))
-        inverse, predicted = np.linalg.inv(spread), inputs @ self.mean
+        centred: Array = limited - limited.mean()
+        spread = inputs @ np.linalg.solve(self.precision, inputs.T) + _NOISE**2 * np.eye(len(inputs))
+        inverse, predicted = np.linalg.inv(spread), self.predict(inputs)
 
         def evidence(scaled: Array) -> float:
             rest = scaled - predicted
-            return float(len(cells) * np.log(np.abs(scaled).max()) - rest @ inverse @ rest / 2)
+            return float(len(inputs) * np.log(np.abs(scaled).max()) - rest @ inverse @ rest / 2)
 
         tried = [centred / (scale * centred.std()) for scale in _SCALES] if centred.any() else []
         return max(tried, key=evidence, default=centred)
 
     def without_level(self, share: float) -> CostModel:
         """Return the model as a prior for another task: less sure, and with any level of costs."""
-        covariance = np.linalg.inv(share * self.precision + (1 - share) * CostModel.empty().precision)
+        covariance = np.linalg.inv(share * self.precision + (1 - share) * self.empty(len(self.mean)).precision)
         covariance[-1], covariance[:, -1] = 0.0, 0.0
         covariance[-1, -1] = _LEVEL**2
         return CostModel(np.append(self.mean[:-1], 0.0), np.linalg.inv(covariance))

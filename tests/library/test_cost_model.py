@@ -19,7 +19,7 @@ from flair_nas.genotype.features import FEATURES, features
 from flair_nas.library.cost_model import CostModel, encode, load_prior
 from flair_nas.storage.resources import resource_path
 
-CELLS = [random_genotype(seed, nodes=2 + seed % 4) for seed in range(60)]
+CELLS = encode([random_genotype(seed, nodes=2 + seed % 4) for seed in range(60)])
 
 
 def named(text: str, **options: Any) -> dict[str, float]:
@@ -68,7 +68,7 @@ def test_features_of_any_cell_are_bounded_and_told_by_structure(
 def test_weights_are_those_of_ridge_regression() -> None:
     costs = np.random.default_rng(1).normal(size=len(CELLS))
     empty = CostModel.empty()
-    model, targets, inputs = empty.learn(CELLS, costs), empty.scale(CELLS, costs), encode(CELLS)
+    model, targets, inputs = empty.learn(CELLS, costs), empty.scale(CELLS, costs), CELLS
     widths = np.sqrt(1 / np.diag(empty.precision))
     rows = np.concatenate([inputs / 0.5, np.diag(1 / widths)])  # least squares with a row for each prior weight
     expected = np.linalg.lstsq(rows, np.append(targets / 0.5, np.zeros(len(widths))), rcond=None)[0]
@@ -80,7 +80,7 @@ def test_what_is_learnt_in_two_parts_is_what_is_learnt_at_once() -> None:
     costs = np.random.default_rng(2).normal(size=len(CELLS))
     empty = CostModel.empty()
     whole, first = empty.learn(CELLS, costs), empty.learn(CELLS[:30], costs[:30])
-    assert (first.precision + encode(CELLS[30:]).T @ encode(CELLS[30:]) / 0.25) == pytest.approx(whole.precision)
+    assert (first.precision + CELLS[30:].T @ CELLS[30:] / 0.25) == pytest.approx(whole.precision)
 
 
 @given(st.floats(1e-3, 1e3), st.floats(-100, 100))
@@ -91,7 +91,7 @@ def test_the_scale_of_costs_does_not_matter(factor: float, offset: float) -> Non
 
 
 def test_draws_are_of_the_distribution_of_the_weights() -> None:
-    model = CostModel.empty().learn(CELLS, [features(cell)[0] for cell in CELLS])
+    model = CostModel.empty().learn(CELLS, CELLS[:, 0])
     drawn = np.array([model.draw((5, number)) for number in range(4000)])
     deviations = np.sqrt(np.diag(np.linalg.inv(model.precision)))
     assert np.abs((drawn.mean(0) - model.mean) / deviations).max() < 5 / math.sqrt(4000)
@@ -101,9 +101,9 @@ def test_draws_are_of_the_distribution_of_the_weights() -> None:
 
 def test_it_ranks_cells_that_it_has_not_seen() -> None:
     truth = np.random.default_rng(4).normal(size=len(FEATURES))
-    cells = [random_genotype(seed, nodes=3) for seed in range(1000, 1200)]
-    model = CostModel.empty().learn(cells[:100], encode(cells[:100]) @ truth)
-    ranks = [np.argsort(np.argsort(values)) for values in (model.predict(cells[100:]), encode(cells[100:]) @ truth)]
+    cells = encode([random_genotype(seed, nodes=3) for seed in range(1000, 1200)])
+    model = CostModel.empty().learn(cells[:100], cells[:100] @ truth)
+    ranks = [np.argsort(np.argsort(values)) for values in (model.predict(cells[100:]), cells[100:] @ truth)]
     assert np.corrcoef(ranks)[0, 1] > 0.9
 
 
@@ -124,7 +124,7 @@ def test_how_bad_a_bad_cell_is_does_not_matter() -> None:
 
 def test_the_bundled_prior_knows_good_cells_from_bad_ones() -> None:
     prior = load_prior()
-    good, bad = prior.predict([Genotype.parse("identity0-tanh1-tanh1"), Genotype.parse("sigmoid0-sigmoid1-sigmoid2")])
+    good, bad = prior.predict(encode([*map(Genotype.parse, ("identity0-tanh1-tanh1", "sigmoid0-sigmoid1-sigmoid2"))]))
     assert good < bad - 1
 
 

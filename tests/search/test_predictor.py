@@ -58,7 +58,7 @@ def test_each_child_is_the_best_of_its_pool_by_a_draw_and_new(text: Path) -> Non
     assert len({child.one_line() for child in strategy.children}) == len(strategy.children) > 6
     for number in (0, 5):
         cells, costs = strategy.children[:number], [strategy.scores[other] for other in range(number)]
-        model = load_prior().learn(cells, costs) if number else load_prior()
+        model = load_prior().learn(encode(cells), costs) if number else load_prior()
         pool = [draw(strategy.config, place) for place in range(POOL)]
         pool += [near for cell in cells for near in neighbours(cell)]
         weights = model.draw((strategy.config.seed, number))

@@ -70,20 +70,20 @@ class PredictorSearch(ChildSearch):
         super().__init__(objective, config, settings, reduce)
         self.description = _PredictorDescription(self)
 
-    def known(self) -> tuple[list[Genotype], list[float]]:
-        """Return the children that were scored or failed, and their costs."""
-        numbers = sorted(self.scores)
-        return [self.children[number] for number in numbers], [self.scores[number] for number in numbers]
+    def known(self) -> tuple[list[Genotype], Array, list[float]]:
+        """Return the children that were scored or failed, their features, [children, features], and their costs."""
+        cells = [self.children[number] for number in sorted(self.scores)]
+        return cells, encode(cells), [self.scores[number] for number in sorted(self.scores)]
 
     def propose(self) -> Genotype:
         """Return the cell of the lowest cost by a draw of the predictor's weights; it was not trained before."""
-        number, (cells, costs) = len(self.children), self.known()
+        number, (cells, features, costs) = len(self.children), self.known()
         if self.own.prior == "none" and number < STARTS:
             return self.draw_random()
         best = sorted(range(len(cells)), key=lambda place: costs[place])[:_BEST]
         near = [cell for place in best for cell in neighbours(cells[place], self.config.gate_links)]
         pool, inputs = self._pool
-        model = self.prior.learn(cells, costs) if cells else self.prior
+        model = self.prior.learn(features, costs) if cells else self.prior
         predicted = np.concatenate([inputs, encode(near)]) @ model.draw((self.config.seed, number))
         trained = {*self.children}
         order = ([*pool, *near][place] for place in predicted.argsort(kind="stable"))
@@ -100,10 +100,10 @@ class PredictorSearch(ChildSearch):
 
     def best(self) -> int:
         """Return the number of the child with the lowest mean of cost and predicted cost; 0 before any is scored."""
-        cells, costs = self.known()
-        if not cells:
+        _, features, costs = self.known()
+        if not costs:
             return 0
-        both = self.prior.scale(cells, costs) + self.prior.learn(cells, costs).predict(cells)
+        both = self.prior.scale(features, costs) + self.prior.learn(features, costs).predict(features)
         return sorted(self.scores)[int(np.where(np.isfinite(costs), both, np.inf).argmin())]
 
 
@@ -116,17 +116,17 @@ class _PredictorDescription(ChildDescription):
         """Return a sentence on the lead of the best child, and on what the predictor has learnt."""
         from scipy.stats import spearmanr
 
-        lead, (cells, costs) = super().verdict(history), self.strategy.known()
-        if not self.strategy.finished or len(cells) < _BEST:
+        lead, (_, features, costs) = super().verdict(history), self.strategy.known()
+        if not self.strategy.finished or len(costs) < _BEST:
             return lead
         prior = self.strategy.prior
-        varied = np.ptp(encode(cells), axis=0) > 0
-        model = prior.learn(cells, costs)
+        varied = np.ptp(features, axis=0) > 0
+        model = prior.learn(features, costs)
         sureness = model.mean / np.sqrt(np.diag(np.linalg.inv(model.precision)))  # in standard deviations
         order = [place for place in sureness.argsort() if varied[place]]
         good, bad = (", ".join(f"'{FEATURES[place]}'" for place in some) for some in (order[:3], order[:-4:-1]))
         learnt = f"good signs are {good}, bad ones {bad}"
         if self.strategy.own.prior == "bundled":
-            agreement = spearmanr(prior.predict(cells), costs).statistic
+            agreement = spearmanr(prior.predict(features), costs).statistic
             learnt += f"; what was known before ranks these children with a correlation of {agreement:.2f}"
         return "; ".join(filter(None, (lead, learnt)))
