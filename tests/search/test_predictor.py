@@ -49,7 +49,7 @@ def test_it_soon_trains_cells_of_low_cost_without_a_prior(text: Path) -> None:
     costs = [count_tanh(child) for child in strategy.children]
     assert len(costs) > 16 and min(costs) == -1
     assert sum(costs[-8:]) / 8 < sum(costs[:STARTS]) / STARTS - 2
-    assert strategy.genotype() == strategy.children[strategy.best()] and count_tanh(strategy.genotype()) == -1
+    assert count_tanh(strategy.genotype()) == -1
 
 
 def test_each_child_is_the_best_of_its_pool_by_a_draw_and_new(text: Path) -> None:
@@ -64,17 +64,6 @@ def test_each_child_is_the_best_of_its_pool_by_a_draw_and_new(text: Path) -> Non
         weights = model.draw((strategy.config.seed, number))
         lowest = min(encode([cell for cell in pool if cell not in cells]) @ weights)
         assert (encode([strategy.children[number]]) @ weights)[0] == pytest.approx(lowest)
-
-
-def test_what_it_finds_is_not_what_was_lucky(text: Path) -> None:
-    strategy = search_on(text, prior="none", epochs=12)
-    lucky = "sigmoid0-sigmoid0-sigmoid0"
-    candidates = {"candidates": [lucky, "tanh0-tanh1-tanh2"]}
-    strategy = search_on(text, prior="none", epochs=12, **candidates)
-    run_on_costs(strategy, lambda cell: -1.1 if cell.one_line() == lucky else count_tanh(cell))
-    assert min(strategy.scores, key=strategy.scores.__getitem__) == 0  # by its cost alone
-    assert strategy.genotype().one_line() != lucky and count_tanh(strategy.genotype()) == -1
-    assert strategy.description.cost([], None) == -1
 
 
 def test_a_failed_child_is_learnt_from_and_never_found(text: Path) -> None:

@@ -147,7 +147,7 @@ class CandidatesDescription(Description):
 
     def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
         """Return the cost of the best candidate."""
-        return self.strategy.scores[self.strategy.best()] if self.strategy.finished else None
+        return min(self.strategy.compared().values()) if self.strategy.finished else None
 
     def figures(self, history: Sequence[JSON]) -> JSON:
         """Return the objective's figures of the best candidate."""

@@ -53,8 +53,6 @@ class PredictorSettings(ChildSettings):
 class PredictorSearch(ChildSearch):
     """Search that trains the cell of the lowest cost that a draw of the predictor predicts.
 
-    What it finds is the child with the lowest mean of cost and predicted cost, as the lowest cost is often luck.
-
     Raises:
         FlairNasError: the prior cannot be read.
     """
@@ -97,14 +95,6 @@ class PredictorSearch(ChildSearch):
 
     def take(self, number: int, cost: float) -> None:
         """Do nothing: the next draw learns all scores."""
-
-    def best(self) -> int:
-        """Return the number of the child with the lowest mean of cost and predicted cost; 0 before any is scored."""
-        _, features, costs = self.known()
-        if not costs:
-            return 0
-        both = self.prior.scale(features, costs) + self.prior.learn(features, costs).predict(features)
-        return sorted(self.scores)[int(np.where(np.isfinite(costs), both, np.inf).argmin())]
 
 
 class _PredictorDescription(ChildDescription):
