@@ -116,12 +116,12 @@ def _train(config: EmbeddingConfig, folder: Path, accept: Callable[[], None], pr
     write_text(state / _PLAN, json.dumps(asdict(plan)))
     counts = write_tokens(config, source, state / _TEXT, plan.characters, progress)
     _tell(counts, unread=[part.label for name, part in source.parts.items() if name != "train"])
-    text = {name: value for name, value in asdict(counts).items() if name != "pieces"} | {"sha256": plan.digest}
+    text = {**asdict(counts), "sha256": plan.digest}
     about: dict[str, Any] = {"name": folder.resolve().name, "text": text, "seed": config.seed}
     if plan.epochs:
         about |= {"word_epochs": plan.epochs, **_train_words(config, state, counts, plan.epochs, progress)}
     if plan.character_epochs:
-        settings = character_settings(config, state / _TEXT, counts.characters, plan.character_epochs)
+        settings = character_settings(config, state / _TEXT, counts, plan.character_epochs)
         with open_run(state / _CHARACTERS, settings, may_change=settings.may_change) as run:
             figures = train_directions(run, progress)
         bits = {direction: own["dev_bits"] for direction, own in figures.items()}
