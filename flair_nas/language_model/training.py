@@ -322,7 +322,7 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
     before = run.figures("eval_batch_size", "dev_perplexity", "scored")
     is_scored = before and before["eval_batch_size"] == config.eval_batch_size and {*parts} <= {*before["scored"]}
-    if before and is_scored and run.is_finished(before["epochs"]):
+    if before and is_scored and before["epochs"] >= config.epochs:
         log.warning(
             "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
         )

@@ -282,7 +282,7 @@ class _Search:
         self.strategy.load_state_dict(state["strategy"])
         self.epoch = state["epoch"]
         restore_random_state(state["random"][self.accelerator.process_index])
-        return self.run.is_finished(self.epoch if state["finished"] else None, early=self.strategy.converged())
+        return bool(state["finished"]) and (self.epoch >= self.config.epochs or self.strategy.converged())
 
     def _describe_fixed(self) -> str | None:
         fixed = self.config.fixed_genotype()

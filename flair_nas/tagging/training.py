@@ -250,7 +250,7 @@ def _read_result(
     if result is None or result["seed"] != seed or not set(parts) <= set(result["scored"]):
         return None  # the checkpoint restores damaged figures
     run.check_same({"corpus": result["corpus_sha256"]}, {"corpus": corpus.sha256})
-    return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
+    return result if result["learning_rate_exhausted"] or result["epochs"] >= run.config.epochs else None
 
 
 def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:

@@ -134,7 +134,7 @@ def _train_direction(
     """Train the model of one direction unless it is finished, and return its figures."""
     figures = run.figures("dev_bits")
     is_same = figures is not None and figures["fingerprint"] == corpus.fingerprint
-    if figures and is_same and run.is_finished(figures["epochs"]) and is_whole(run.folder / PICKLE):
+    if figures and is_same and figures["epochs"] >= run.config.epochs and is_whole(run.folder / PICKLE):
         _load_best(run.folder)
         log.warning(
             "%s is finished (epochs: %d), so nothing was trained; more epochs extend it", run.folder, figures["epochs"]
