@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from flair_nas.embedding.config import EmbeddingConfig
 from flair_nas.embedding.text import TOKENS, TextCounts
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.storage.files import whole_file
+from flair_nas.tagging.quiet import logs_from
 
 if TYPE_CHECKING:
     from gensim.models import FastText
@@ -52,7 +52,7 @@ def train_words(
     from gensim.models import FastText
 
     total = epochs * counts.words
-    with _quiet_gensim(), open(folder / TOKENS, "rb") as stream:
+    with logs_from(logging.ERROR, logging.getLogger("gensim")), open(folder / TOKENS, "rb") as stream:
         if checkpoint.exists():
             try:
                 model = FastText.load(str(checkpoint))
@@ -142,15 +142,3 @@ class _Lines:
     def __exit__(self, *_: object) -> None:
         if self.error:
             raise self.error
-
-
-@contextlib.contextmanager
-def _quiet_gensim() -> Iterator[None]:
-    """Drop gensim's remarks on small texts within the block."""
-    log = logging.getLogger("gensim")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)

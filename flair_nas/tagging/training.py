@@ -45,7 +45,7 @@ from flair_nas.tagging.epochs import EpochPlugin
 from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger
 from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.quiet import flair_device, flair_says, no_flair_bars, no_flair_remarks
+from flair_nas.tagging.quiet import flair_device, logs_from, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.registration import Width
 from flair_nas.tagging.safe_file import NotDataError, forget_safe, write_safe
 
@@ -105,7 +105,7 @@ def train_taggers(
         )
     config = _with_learning_rate(config, user_path(out))
     sizes = f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else "")
-    with flair_device(config.device), flair_says(logging.NOTSET if verbose else logging.WARNING):
+    with flair_device(config.device), logs_from(logging.NOTSET if verbose else logging.WARNING):
         check_precision(config.precision, flair.device)
         check_fits(
             lambda: SequenceTagger.RNN(rnn, config.layers, config.hidden_size, True, config.input_size(1)),
