@@ -37,7 +37,7 @@ from flair_nas.language_model.text.segments import Draw, segment_lengths
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.nn.recurrent_layer import identify_layer
 from flair_nas.runs.device import autocast, check_precision, choose_device
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord, Line, describe_cost, sum_seconds
+from flair_nas.runs.epoch_record import EpochClock, Line, describe_cost, describe_epoch, sum_seconds
 from flair_nas.runs.memory import check_fits
 from flair_nas.runs.metric import PERPLEXITY, to_perplexity
 from flair_nas.runs.random_state import random_state, restore_random_state
@@ -223,10 +223,11 @@ class _Training:
         clock.add_training()
         score = self._validate()
         clock.add_evaluation()
+        figures = train_loss, score.loss, PERPLEXITY, score.perplexity, clock
         further = {"averaged": self.average is not None, "rollbacks": self.rollbacks}
-        figures = train_loss, score.loss, PERPLEXITY, score.perplexity, clock, self._learning_rate()
+        rate = self._learning_rate()
         self.epoch += 1
-        line = EpochRecord(self.epoch, *figures, further=further).to_line()
+        line = describe_epoch(self.epoch, *figures, learning_rate=rate, **further)
         self.run.history.append(line)
         losses = [line["dev_loss"] for line in self.run.history]
         if losses[-1] < min(losses[:-1], default=math.inf):

@@ -41,7 +41,7 @@ from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import autocast, check_precision
 from flair_nas.runs.duration import duration
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord, describe_cost, sum_seconds
+from flair_nas.runs.epoch_record import EpochClock, describe_cost, describe_epoch, sum_seconds
 from flair_nas.runs.memory import check_fits
 from flair_nas.runs.metric import BITS, to_bits
 from flair_nas.runs.random_state import random_state, restore_random_state
@@ -363,11 +363,8 @@ class _Training:
         train_loss = self.sums[0] / self.sums[1]
         best = min(self.records, key=lambda record: record["dev_loss"])
         self.epoch += 1
-        record = EpochRecord(
-            self.epoch, train_loss, best["dev_loss"], BITS, best["dev_bits"], self.clock,
-            further={"splits": self.records},
-        )  # fmt: skip
-        self.run.history.append(record.to_line())
+        figures = train_loss, best["dev_loss"], BITS, best["dev_bits"], self.clock
+        self.run.history.append(describe_epoch(self.epoch, *figures, splits=self.records))
         self.split, self.records, self.sums, self.clock = 0, [], [0.0, 0.0], EpochClock()
         self.save()
 
