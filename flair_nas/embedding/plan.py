@@ -73,8 +73,8 @@ def make_plan(config: EmbeddingConfig, source: Text) -> Plan:
             train_words(config, folder, sample, 2, folder / "words.model", lambda _: None)  # the second epoch
             word = (time.perf_counter() - start) / sample.characters
         if config.characters:
-            cost = measure_cost(character_settings(config, folder, sample, 1), progress=False)
-            character = cost.whole / sample.characters
+            seconds, _ = measure_cost(character_settings(config, folder, sample, 1), progress=False)
+            character = seconds / sample.characters
     whole = sample.characters / sample.part
     words = whole * sample.words / sample.characters
     # small texts are read more often: eight million words, and 25 million characters

@@ -17,7 +17,7 @@ import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import flair
 import torch
@@ -148,24 +148,11 @@ def _train_direction(
     return _finish(training)
 
 
-class Cost(NamedTuple):
-    """Cost of a training, measured on a few steps.
+def measure_cost(config: CharacterModelConfig, progress: bool = True) -> tuple[float, str]:
+    """Measure a few steps, and return the seconds of a whole training and a description of its cost.
 
-    The times are seconds: of a step, of the evaluation after a split, of an epoch, and of all epochs and directions.
+    Only the ids of the text are written.
     """
-
-    parameters: int
-    characters: int  # of the dictionary
-    step: float
-    evaluation: float
-    splits: int
-    steps: int  # of an epoch
-    epoch: float
-    whole: float
-
-
-def measure_cost(config: CharacterModelConfig, progress: bool = True) -> Cost:
-    """Measure the cost of a training on a few steps. Only the ids of the text are written."""
     check_config(config, CharacterModelConfig)
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
@@ -180,28 +167,14 @@ def measure_cost(config: CharacterModelConfig, progress: bool = True) -> Cost:
         start = time.perf_counter()
         evaluate_columns(training.model, training.valid[: 2 * config.bptt], config.bptt)
         evaluation = (time.perf_counter() - start) * len(training.valid) / min(len(training.valid), 2 * config.bptt)
-        steps = training.splits.count_steps()
-        epoch = steps * seconds + len(training.splits) * evaluation
-        return Cost(
-            parameters=sum(p.numel() for p in training.model.parameters()),
-            characters=len(training.model.dictionary),
-            step=seconds,
-            evaluation=evaluation,
-            splits=len(training.splits),
-            steps=steps,
-            epoch=epoch,
-            whole=epoch * config.epochs * len(config.directions()),
-        )
-
-
-def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
-    """Describe the cost of a training in words."""
-    cost = measure_cost(config, progress)
-    return (
-        f"parameters: {cost.parameters:,}, of characters: {cost.characters:,}\na step: {cost.step:.2f} s; the "
-        f"evaluation after a split: {duration(cost.evaluation)}\nan epoch of {cost.splits} splits and {cost.steps:,} "
-        f"steps: {duration(cost.epoch)}\nall {config.epochs} epochs, {' and '.join(config.directions())}: "
-        f"{duration(cost.whole)}"
+    steps, splits = training.splits.count_steps(), len(training.splits)
+    epoch = steps * seconds + splits * evaluation
+    whole = epoch * config.epochs * len(config.directions())
+    parameters = sum(p.numel() for p in training.model.parameters())
+    return whole, (
+        f"parameters: {parameters:,}, of characters: {len(training.model.dictionary):,}\na step: {seconds:.2f} s; the "
+        f"evaluation after a split: {duration(evaluation)}\nan epoch of {splits} splits and {steps:,} steps: "
+        f"{duration(epoch)}\nall {config.epochs} epochs, {' and '.join(config.directions())}: {duration(whole)}"
     )
 
 
