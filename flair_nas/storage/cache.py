@@ -65,18 +65,24 @@ def cached_folder(
     content, problem = _look(folder)
     if content is not None and not refresh:
         return folder, content
+    aside = folder.with_name(f".{fingerprint}.old")  # the folder while a newer one takes its place
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _claimed(folder, kind) as part:
+            _put_back(aside, folder)
             content, problem = _look(folder)  # another process may have made it while this one waited
             if content is None or refresh:
                 if problem:
                     log.warning("%s: this cache of %s is damaged (%s); it is made again", folder, kind.content, problem)
+                    _remove(folder)
                 content = build(part)
                 _write_manifest(part, fingerprint, content)
-                if problem or refresh:
-                    _remove(folder)
-                _put_in_place(part, folder, kind)
+                if refresh and folder.exists():
+                    os.rename(folder, aside)
+                try:
+                    _put_in_place(part, folder, kind)
+                finally:
+                    _put_back(aside, folder)
         return folder, content
     except OSError as error:
         advice = f"choose another folder with the environment variable {kind.variable}"
@@ -139,6 +145,13 @@ def _claimed(folder: Path, kind: Kind) -> Iterator[Path]:
             yield part
         finally:
             _remove(part)
+
+
+def _put_back(aside: Path, folder: Path) -> None:
+    """Restore a folder that was put aside, unless a newer one has taken its place."""
+    if not folder.exists() and aside.exists():
+        os.rename(aside, folder)
+    _remove(aside)
 
 
 def _put_in_place(part: Path, folder: Path, kind: Kind) -> None:

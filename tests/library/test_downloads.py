@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from flair_nas import FlairNasError, Genotype, load_genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.library.downloads import download
 from flair_nas.library.layer_spec import parse_layer_spec
+from flair_nas.storage import cache
 
 GENOTYPE = random_genotype(5)
 JSON = GENOTYPE.to_json()
@@ -97,6 +99,24 @@ def test_refresh_brings_what_is_there_now_and_loses_nothing(server: Server) -> N
     assert load_genotype(url) == GENOTYPE
     download(url, refresh=True)
     assert load_genotype(url) == random_genotype(6)
+
+
+def test_a_kill_while_a_newer_one_is_put_in_place_loses_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.put("/cell.json", JSON, random_genotype(6).to_json())
+    assert load_genotype(url) == GENOTYPE
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "_put_in_place", lambda *_: os._exit(9))
+        child = os.fork()
+        if not child:
+            try:
+                download(url, refresh=True)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    monkeypatch.setenv("FLAIR_NAS_OFFLINE", "1")
+    assert load_genotype(url) == GENOTYPE
 
 
 @pytest.mark.parametrize(
