@@ -55,10 +55,10 @@ def train(arguments: argparse.Namespace) -> int:
     config, out = settings_of_run(arguments, CharacterModelConfig, "character_model", CharacterModelConfig.may_change)
     quiet_libraries(arguments)
     with exit_on_signal():
-        from flair_nas.embedding.character_model.training import estimate_training, train_character_models
+        from flair_nas.embedding.character_model.training import measure_cost, train_character_models
 
     if arguments.estimate:
-        print(estimate_training(config, progress=shows_progress(arguments)))
+        print(measure_cost(config, progress=shows_progress(arguments))[1])
         return 0
     for direction, figures in train_character_models(config, out, progress=shows_progress(arguments)).items():
         print(f"{direction}:")

@@ -11,7 +11,7 @@ from pathlib import Path
 from flair_nas.embedding.character_model.config import CharacterModelConfig
 from flair_nas.embedding.character_model.training import measure_cost
 from flair_nas.embedding.config import EmbeddingConfig
-from flair_nas.embedding.text import MIN_WORDS, write_tokens
+from flair_nas.embedding.text import MIN_WORDS, TOKENS, TextCounts, write_tokens
 from flair_nas.embedding.words import train_words
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.text.sources import Text
@@ -73,8 +73,8 @@ def make_plan(config: EmbeddingConfig, source: Text) -> Plan:
             train_words(config, folder, sample, 2, folder / "words.model", lambda _: None)  # the second epoch
             word = (time.perf_counter() - start) / sample.characters
         if config.characters:
-            cost = measure_cost(character_settings(config, folder, sample.characters, 1), progress=False)
-            character = cost.whole / sample.characters
+            seconds, _ = measure_cost(character_settings(config, folder, sample, 1), progress=False)
+            character = seconds / sample.characters
     whole = sample.characters / sample.part
     words = whole * sample.words / sample.characters
     # small texts are read more often: eight million words, and 25 million characters
@@ -100,14 +100,15 @@ def make_plan(config: EmbeddingConfig, source: Text) -> Plan:
     )
 
 
-def character_settings(config: EmbeddingConfig, folder: Path, characters: float, epochs: int) -> CharacterModelConfig:
-    """Return the settings of both character models for a folder of text of so many characters."""
+def character_settings(config: EmbeddingConfig, folder: Path, counts: TextCounts, epochs: int) -> CharacterModelConfig:
+    """Return the settings of both character models for a folder of `write_tokens` with these counts."""
     flags = {
-        "text": str(folder),
+        "text": str(folder / TOKENS),
+        "valid_share": counts.held / counts.lines,
         "direction": "both",
         "hidden_size": config.hidden_size,
-        "min_count": 5 if characters < 10_000_000 else 10,
-        "split_size": int(min(2_500_000, max(100_000, characters / 2))),
+        "min_count": 5 if counts.characters < 10_000_000 else 10,
+        "split_size": int(min(2_500_000, max(100_000, counts.characters / 2))),
         "epochs": epochs,
         "device": config.device,
         "seed": config.seed,

@@ -1,18 +1,17 @@
-"""The text of embeddings as files of tokens, which word vectors and character models read.
+"""The text of embeddings as a file of tokens, which word vectors and character models read.
 
-FOLDER/train.txt  a line of tokens each, joined by blanks, as Flair reads sentences
-FOLDER/valid.txt  a twentieth of them, up to 100,000 characters, on which character models are judged
-FOLDER/text.json  counts and pieces. It is written last
+FOLDER/tokens.txt  a line of tokens each, joined by blanks, as Flair reads sentences. The last ones are a twentieth of
+                   all, up to 100,000 characters, from the whole text: on them character models are judged
+FOLDER/text.json   counts. It is written last
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from flair.tokenization import SegtokTokenizer
 from tqdm import tqdm
@@ -28,10 +27,9 @@ MIN_WORDS = 1000
 """The fewest words of a text: fewer teach nothing."""
 LONG_LINE = 200
 """The most words of a line. Longer lines go on in the next one."""
-_TRAIN, _VALID, _COUNTS = "train.txt", "valid.txt", "text.json"
+TOKENS, _COUNTS = "tokens.txt", "text.json"
 _LONG_WORD = 1000  # characters; longer words are cut
 _VALID_SHARE, _MAX_VALID = 20, 100_000
-_PIECE = 1_000_000  # words between two states of a training that can be saved
 
 Data = TypeVar("Data")
 
@@ -43,20 +41,20 @@ class TextCounts:
     Attributes:
         name: name of the text.
         lines: lines that have words.
+        held: lines at the end that are held out from character models.
         words: tokens.
         characters: characters of tokens and the blanks between them.
         long: lines of more than 200 words.
         part: share of the text that was read, by bytes.
-        pieces: file, place in bytes and number of words of each piece.
     """
 
     name: str
     lines: int = 0
+    held: int = 0
     words: int = 0
     characters: int = 0
     long: int = 0
     part: float = 1.0
-    pieces: list[tuple[str, int, int]] = field(default_factory=list)
 
 
 def find_source(config: EmbeddingConfig) -> Text:
@@ -86,50 +84,30 @@ def write_tokens(
     folder.mkdir(parents=True, exist_ok=True)
     part, counts = source.parts["train"], TextCounts(source.name)
     split = SegtokTokenizer().tokenize if config.corpus is None else str.split
-    held = 0  # characters
+    held, held_characters = list[str](), 0
     bar = tqdm(desc=f"reading {source.name}", total=part.size, unit="B", unit_scale=True, leave=False,
                disable=not progress)  # fmt: skip
-    with bar, _TokenFile.open(folder / _TRAIN) as train, _TokenFile.open(folder / _VALID) as valid:
+    with bar, whole_file(folder / TOKENS) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for line in _lines(part, bar, counts):
             if not (tokens := split(line)):
                 continue
             counts.lines += 1
             counts.words += len(tokens)
-            size = sum(map(len, tokens)) + len(tokens)
-            counts.characters += size
-            is_held = config.characters and held < min(counts.characters // _VALID_SHARE, _MAX_VALID)
-            held += size * is_held
-            (valid if is_held else train).write(tokens)
+            written = " ".join(tokens) + "\n"
+            counts.characters += len(written)
+            if config.characters and held_characters < min(counts.characters // _VALID_SHARE, _MAX_VALID):
+                held.append(written)
+                held_characters += len(written)
+            else:
+                stream.write(written)
             if counts.characters >= max_characters:
                 break
-        counts.pieces = [(name, *piece) for name, file in ((_TRAIN, train), (_VALID, valid)) for piece in file.pieces]
-        if counts.words < MIN_WORDS:
-            raise FlairNasError(f"{part.label}: has {counts.words:,} words; embeddings need {MIN_WORDS:,} or more")
+        stream.writelines(held)
+    if counts.words < MIN_WORDS:
+        raise FlairNasError(f"{part.label}: has {counts.words:,} words; embeddings need {MIN_WORDS:,} or more")
+    counts.held = len(held)
     write_text(folder / _COUNTS, json.dumps(asdict(counts)))
     return counts
-
-
-class _TokenFile:
-    """A file of tokens. It notes the place in bytes and the words of each piece."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.stream = stream
-        self.pieces: list[tuple[int, int]] = []
-
-    @classmethod
-    @contextmanager
-    def open(cls, path: Path) -> Iterator[_TokenFile]:
-        """Yield a new file. It is renamed to its path when the block ends without an error."""
-        with whole_file(path) as temporary, temporary.open("wb") as stream:
-            yield cls(stream)
-
-    def write(self, tokens: Sequence[str]) -> None:
-        """Write a line."""
-        if not self.pieces or self.pieces[-1][1] >= _PIECE:
-            self.pieces.append((self.stream.tell(), 0))
-        place, words = self.pieces[-1]
-        self.pieces[-1] = (place, words + len(tokens))
-        self.stream.write(f"{' '.join(tokens)}\n".encode())
 
 
 def _lines(part: TextPart, bar: tqdm[Any], counts: TextCounts) -> Iterator[str]:
@@ -156,18 +134,6 @@ def _lines(part: TextPart, bar: tqdm[Any], counts: TextCounts) -> Iterator[str]:
                     words = []
         before = after
     counts.part = 1.0
-
-
-def read_lines(path: Path, start: int, words: int) -> Iterator[list[str]]:
-    """Yield the tokens of lines from a place in bytes on, until they have a number of words."""
-    with open(path, "rb") as stream:
-        stream.seek(start)
-        while words > 0:
-            if not (line := stream.readline()):
-                raise FlairNasError(f"{path}: is cut short; delete {path.parent} to have the text read again")
-            tokens = line.decode().split()
-            words -= len(tokens)
-            yield tokens
 
 
 def read_state(path: Path, data_class: type[Data]) -> Data:

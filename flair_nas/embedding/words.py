@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import psutil
 
 from flair_nas.embedding.config import EmbeddingConfig
-from flair_nas.embedding.text import TextCounts, read_lines
+from flair_nas.embedding.text import TOKENS, TextCounts
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.storage.files import whole_file
+from flair_nas.tagging.quiet import logs_from
 
 if TYPE_CHECKING:
     from gensim.models import FastText
@@ -25,6 +24,7 @@ MAX_WORDS = 2**16
 """The most words with vectors of their own, the most frequent ones."""
 _RATE, _LAST_RATE = 0.05, 0.0001  # of SGD, falling linearly
 _COUNTED = 2_000_000  # words that are counted at most; rare ones are forgotten above
+_PIECE = 1_000_000  # words between two states that can be saved
 _SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 
@@ -51,26 +51,31 @@ def train_words(
     """
     from gensim.models import FastText
 
-    with _quiet_gensim():
+    total = epochs * counts.words
+    with logs_from(logging.ERROR, logging.getLogger("gensim")), open(folder / TOKENS, "rb") as stream:
         if checkpoint.exists():
             try:
                 model = FastText.load(str(checkpoint))
-                first = int(model.pieces_done)
+                stream.seek(model.place)
+                advance(model.words_read)
             except Exception as error:  # unpickling can raise anything
                 fault = f"is damaged ({shown(error)}); delete it to train the word vectors anew"
                 raise FlairNasError(f"{checkpoint}: {fault}") from None
         else:
-            model, first = _start(config, folder, counts), 0
-        steps = len(counts.pieces) * epochs
-        advance(sum(words for *_, words in itertools.islice(itertools.cycle(counts.pieces), first)))
+            model = _start(config, stream, counts)
+            model.words_read = 0
         saved = time.monotonic()
-        for step in range(first, steps):
-            piece = counts.pieces[step % len(counts.pieces)]
-            start, end = (_RATE + (_LAST_RATE - _RATE) * place / steps for place in (step, step + 1))
-            with _Lines(folder, [piece], advance) as lines:
-                model.train(lines, total_words=piece[2], epochs=1, start_alpha=start, end_alpha=end)
-            model.pieces_done = step + 1
-            if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS or step + 1 == steps:
+        while model.words_read < total:
+            left = counts.words - model.words_read % counts.words  # in this epoch
+            if left == counts.words:
+                stream.seek(0)
+            with _Lines(stream, min(left, _PIECE), advance) as lines:
+                done = model.words_read / total, (model.words_read + lines.words) / total
+                start, end = (_RATE + (_LAST_RATE - _RATE) * share for share in done)
+                model.train(lines, total_words=lines.words, epochs=1, start_alpha=start, end_alpha=end)
+            model.words_read += lines.words_read
+            model.place = stream.tell()
+            if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS or model.words_read == total:
                 with whole_file(checkpoint) as temporary:
                     model.save(str(temporary), sep_limit=1 << 40)  # in one file
                 saved = time.monotonic()
@@ -79,7 +84,7 @@ def train_words(
     return model
 
 
-def _start(config: EmbeddingConfig, folder: Path, counts: TextCounts) -> FastText:
+def _start(config: EmbeddingConfig, stream: BinaryIO, counts: TextCounts) -> FastText:
     """Return a new model that knows the words of the text."""
     from gensim.models import FastText
 
@@ -98,7 +103,7 @@ def _start(config: EmbeddingConfig, folder: Path, counts: TextCounts) -> FastTex
         workers=config.workers,
         seed=config.seed,
     )
-    with _Lines(folder, counts.pieces, lambda _: None) as lines:
+    with _Lines(stream, counts.words, lambda _: None) as lines:
         model.build_vocab(lines)
     if len(model.wv) < 2:
         raise FlairNasError(
@@ -108,21 +113,26 @@ def _start(config: EmbeddingConfig, folder: Path, counts: TextCounts) -> FastTex
 
 
 class _Lines:
-    """The lines of pieces of the text, which gensim reads in a thread of its own.
+    """The next lines of the text, until they have a number of words. gensim reads them in a thread of its own.
 
     Leaving the block raises an error of reading. gensim would wait for ever if it were raised in its thread.
     """
 
-    def __init__(self, folder: Path, pieces: Sequence[tuple[str, int, int]], advance: Callable[[int], object]) -> None:
-        self.folder, self.pieces, self.advance = folder, pieces, advance
+    def __init__(self, stream: BinaryIO, words: int, advance: Callable[[int], object]) -> None:
+        self.stream, self.words, self.advance = stream, words, advance
+        self.words_read = 0
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[list[str]]:
         try:
-            for name, start, words in self.pieces:
-                for tokens in read_lines(self.folder / name, start, words):
-                    yield tokens
-                    self.advance(len(tokens))
+            while self.words_read < self.words:
+                if not (line := self.stream.readline()):
+                    path = Path(self.stream.name)
+                    raise FlairNasError(f"{path}: is cut short; delete {path.parent} to have the text read again")
+                tokens = line.decode().split()
+                self.words_read += len(tokens)
+                yield tokens
+                self.advance(len(tokens))
         except Exception as error:  # every fault of reading
             self.error = error
 
@@ -132,15 +142,3 @@ class _Lines:
     def __exit__(self, *_: object) -> None:
         if self.error:
             raise self.error
-
-
-@contextlib.contextmanager
-def _quiet_gensim() -> Iterator[None]:
-    """Drop gensim's remarks on small texts within the block."""
-    log = logging.getLogger("gensim")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)

@@ -37,7 +37,7 @@ from flair_nas.language_model.text.segments import Draw, segment_lengths
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.nn.recurrent_layer import identify_layer
 from flair_nas.runs.device import autocast, check_precision, choose_device
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord, Line, describe_cost, sum_seconds
+from flair_nas.runs.epoch_record import EpochClock, Line, describe_cost, describe_epoch, sum_seconds
 from flair_nas.runs.memory import check_fits
 from flair_nas.runs.metric import PERPLEXITY, to_perplexity
 from flair_nas.runs.random_state import random_state, restore_random_state
@@ -223,10 +223,11 @@ class _Training:
         clock.add_training()
         score = self._validate()
         clock.add_evaluation()
+        figures = train_loss, score.loss, PERPLEXITY, score.perplexity, clock
         further = {"averaged": self.average is not None, "rollbacks": self.rollbacks}
-        figures = train_loss, score.loss, PERPLEXITY, score.perplexity, clock, self._learning_rate()
+        rate = self._learning_rate()
         self.epoch += 1
-        line = EpochRecord(self.epoch, *figures, further=further).to_line()
+        line = describe_epoch(self.epoch, *figures, learning_rate=rate, **further)
         self.run.history.append(line)
         losses = [line["dev_loss"] for line in self.run.history]
         if losses[-1] < min(losses[:-1], default=math.inf):
@@ -322,7 +323,7 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
     before = run.figures("eval_batch_size", "dev_perplexity", "scored")
     is_scored = before and before["eval_batch_size"] == config.eval_batch_size and {*parts} <= {*before["scored"]}
-    if before and is_scored and run.is_finished(before["epochs"]):
+    if before and is_scored and before["epochs"] >= config.epochs:
         log.warning(
             "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
         )
@@ -345,9 +346,7 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
     }
     for part, name in KEYS.items():
         score = _evaluate(training, model, part, progress) if part in parts else None
-        figures[f"{name}_perplexity"] = score and score.perplexity
-        figures[f"{name}_loss"] = score and score.loss
-        figures[f"{name}_tokens"] = score and score.tokens
+        figures |= {f"{name}_{figure}": getattr(score, figure, None) for figure in StreamScore._fields}
         figures[f"{name}_unknown_share"] = corpus.unknown_shares.get(part)
     figures |= {
         **describe_cost(model, model.layer, history),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.runs.memory import peak_memory_mb
@@ -46,35 +46,37 @@ class EpochClock:
         self.restart()
 
 
-@dataclass
-class EpochRecord:
-    """Figures of an epoch. A figure that is not finite is None in the line.
+def describe_epoch(
+    epoch: int,
+    train_loss: float | None,
+    dev_loss: float,
+    metric: Metric,
+    value: float,
+    clock: EpochClock,
+    /,
+    **further: Any,
+) -> Line:
+    """Return the line of an epoch. A figure that is not finite is None in it.
+
+    Args:
+        epoch: its number, from 1.
+        train_loss: mean over its steps; None if nothing was trained.
+        dev_loss: mean on the validation part.
+        metric: the metric.
+        value: that of the metric, on the validation part.
+        clock: the times.
+        further: figures of this training alone, as JSON data. `learning_rate` is that of the model weights, where one
+            holds for the whole epoch; `genotype` is that at its end, in one line.
 
     Example:
         >>> from flair_nas.runs.metric import F1
-        >>> record = EpochRecord(1, 2.5, 1.5, F1, 61.2, EpochClock(), learning_rate=0.2)
-        >>> line = record.to_line()
+        >>> line = describe_epoch(1, 2.5, 1.5, F1, 61.2, EpochClock(), learning_rate=0.2)
         >>> line["dev_f1"], line["learning_rate"]
         (61.2, 0.2)
     """
-
-    epoch: int  # from 1
-    train_loss: float | None  # mean over its steps; None if nothing was trained
-    dev_loss: float  # mean on the validation part
-    metric: Metric
-    value: float  # of the metric, on the validation part
-    clock: EpochClock
-    learning_rate: float | None = None  # of the model weights, where one holds for the whole epoch
-    genotype: str | None = None  # at its end, in one line
-    further: Mapping[str, Any] = field(default_factory=dict)  # figures of this training alone, as JSON data
-
-    def to_line(self) -> Line:
-        """Return the line of ``history.jsonl`` as JSON data."""
-        train = None if self.train_loss is None else _finite(self.train_loss)
-        line = {"epoch": self.epoch, "train_loss": train}
-        line |= {"dev_loss": _finite(self.dev_loss), self.metric.key: _finite(self.value)}
-        line |= {name: v for name in ("learning_rate", "genotype") if (v := getattr(self, name)) is not None}
-        return {**line, **self.further, **asdict(self.clock), "peak_memory_mb": peak_memory_mb()}
+    figures = {"train_loss": train_loss, "dev_loss": dev_loss, metric.key: value}
+    finite = {name: None if number is None or not math.isfinite(number) else number for name, number in figures.items()}
+    return {"epoch": epoch, **finite, **further, **asdict(clock), "peak_memory_mb": peak_memory_mb()}
 
 
 def sum_seconds(history: Iterable[Line]) -> float:
@@ -91,7 +93,3 @@ def describe_cost(model: nn.Module, layer: nn.Module, history: Sequence[Line]) -
         "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
         "peak_memory_mb": peak_memory_mb(),
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

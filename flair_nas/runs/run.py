@@ -146,10 +146,6 @@ class Run(Generic[Config]):
         except (OSError, ValueError, KeyError):
             return None
 
-    def is_finished(self, epochs: int | None, early: bool = False) -> bool:
-        """Return True if a run that ended has nothing left to do: it ended by itself (`early`), or has its epochs."""
-        return epochs is not None and (early or epochs >= self.config.epochs)
-
     def _write_history(self) -> None:
         write_text(self.folder / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
 

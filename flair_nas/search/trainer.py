@@ -20,7 +20,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.runs.duration import duration
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
+from flair_nas.runs.epoch_record import EpochClock, describe_epoch, sum_seconds
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
@@ -231,8 +231,7 @@ class _Search:
         }
         genotype = self.strategy.genotype().one_line()
         clock.add_evaluation()
-        record = EpochRecord(epoch, mean_training, loss, metric, value, clock, genotype=genotype, further=further)
-        line = record.to_line()
+        line = describe_epoch(epoch, mean_training, loss, metric, value, clock, genotype=genotype, **further)
         self.run.history.append(line)
         self.epoch = epoch
         self._save(finished=False)
@@ -282,7 +281,7 @@ class _Search:
         self.strategy.load_state_dict(state["strategy"])
         self.epoch = state["epoch"]
         restore_random_state(state["random"][self.accelerator.process_index])
-        return self.run.is_finished(self.epoch if state["finished"] else None, early=self.strategy.converged())
+        return bool(state["finished"]) and (self.epoch >= self.config.epochs or self.strategy.converged())
 
     def _describe_fixed(self) -> str | None:
         fixed = self.config.fixed_genotype()

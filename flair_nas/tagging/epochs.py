@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.nn.recurrent_layer import identify_layer
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord
+from flair_nas.runs.epoch_record import EpochClock, describe_epoch
 from flair_nas.runs.metric import F1
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run
@@ -158,8 +158,8 @@ class EpochPlugin(TrainerPlugin):
         self.clock.add_evaluation()
         train_loss = statistics.mean(self.losses) if self.losses else None
         rate = self.trainer.optimizer.param_groups[0]["lr"]
-        record = EpochRecord(epoch, train_loss, evaluation.loss, F1, evaluation.f1, self.clock, learning_rate=rate)
-        self.run.history.append(record.to_line())
+        figures = train_loss, evaluation.loss, F1, evaluation.f1, self.clock
+        self.run.history.append(describe_epoch(epoch, *figures, learning_rate=rate))
         self.epoch = epoch
         score = (evaluation.f1, -evaluation.loss)
         if score > self.best or self.config.train_with_dev:

@@ -1,4 +1,4 @@
-"""Flair's output and device within a block."""
+"""The output of libraries, and Flair's device, within a block."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def no_flair_remarks(*beginnings: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def flair_says(level: int) -> Iterator[None]:
-    """Drop Flair's log messages below a level within the block."""
-    before = flair.logger.level
-    flair.logger.setLevel(max(before, level))
+def logs_from(level: int, logger: logging.Logger = flair.logger) -> Iterator[None]:
+    """Drop the log messages of a library below a level within the block."""
+    before = logger.level
+    logger.setLevel(max(before, level))
     try:
         yield
     finally:
-        flair.logger.setLevel(before)
+        logger.setLevel(before)

@@ -45,7 +45,7 @@ from flair_nas.tagging.epochs import EpochPlugin
 from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger
 from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.quiet import flair_device, flair_says, no_flair_bars, no_flair_remarks
+from flair_nas.tagging.quiet import flair_device, logs_from, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.registration import Width
 from flair_nas.tagging.safe_file import NotDataError, forget_safe, write_safe
 
@@ -105,7 +105,7 @@ def train_taggers(
         )
     config = _with_learning_rate(config, user_path(out))
     sizes = f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else "")
-    with flair_device(config.device), flair_says(logging.NOTSET if verbose else logging.WARNING):
+    with flair_device(config.device), logs_from(logging.NOTSET if verbose else logging.WARNING):
         check_precision(config.precision, flair.device)
         check_fits(
             lambda: SequenceTagger.RNN(rnn, config.layers, config.hidden_size, True, config.input_size(1)),
@@ -250,7 +250,7 @@ def _read_result(
     if result is None or result["seed"] != seed or not set(parts) <= set(result["scored"]):
         return None  # the checkpoint restores damaged figures
     run.check_same({"corpus": result["corpus_sha256"]}, {"corpus": corpus.sha256})
-    return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
+    return result if result["learning_rate_exhausted"] or result["epochs"] >= run.config.epochs else None
 
 
 def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:

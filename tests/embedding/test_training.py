@@ -20,7 +20,8 @@ from small_embedding import run_training, settings, write_raw
 from flair_nas import EmbeddingConfig, FlairNasError, SubwordEmbeddings, build_embeddings, load_corpus, train_embeddings
 from flair_nas.embedding import plan, training
 from flair_nas.embedding.character_model import training as character_training
-from flair_nas.embedding.text import LONG_LINE, TextCounts, find_source, read_lines, write_tokens
+from flair_nas.embedding.text import LONG_LINE, TextCounts, find_source, write_tokens
+from flair_nas.language_model.text.corpus import END, load_text
 from flair_nas.language_model.text.sources import Text
 from flair_nas.runs.run import RunStopped
 from flair_nas.tagging.data.embedding_folder import ABOUT, CHARACTERS, TABLE
@@ -186,13 +187,12 @@ def test_line_ends_marks_and_long_lines_change_no_words(raw: str, tmp_path: Path
     for name, text in forms.items():
         (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8", newline="")
         counts = read(tmp_path / f"{name}.txt", tmp_path / name)
-        found[name] = (counts.lines, counts.words, (tmp_path / name / "train.txt").read_bytes())
+        found[name] = (counts.lines, counts.words, (tmp_path / name / "tokens.txt").read_bytes())
     assert len({*found.values()}) == 1
     (tmp_path / "long.txt").write_text(" ".join(lines), encoding="utf-8")
     long = read(tmp_path / "long.txt", tmp_path / "long")
     assert long.words > 0.99 * found["plain"][1] and long.long == 1  # segtok may keep a full stop within a line
-    pieces = [[*read_lines(tmp_path / "long" / name, start, words)] for name, start, words in long.pieces]
-    assert sum(len(tokens) for piece in pieces for tokens in piece) == long.words and len(pieces) == 2
+    assert len((tmp_path / "long" / "tokens.txt").read_text(encoding="utf-8").split()) == long.words
     assert 10 < long.lines < long.words / LONG_LINE * 2
 
 
@@ -209,11 +209,16 @@ def test_a_text_that_is_read_in_part_says_how_much(raw: str, tmp_path: Path) -> 
 
 
 def test_lines_are_held_out_for_character_models_alone(raw: str, tmp_path: Path) -> None:
+    """They are from the whole text, and stand at its end; word vectors read all."""
     with_models, without = read(raw, tmp_path / "a"), read(raw, tmp_path / "b", characters=False)
-    held = (tmp_path / "a" / "valid.txt").read_text(encoding="utf-8")
-    assert 0.04 < len(held) / with_models.characters < 0.06 and not (tmp_path / "b" / "valid.txt").read_bytes()
-    for counts in (with_models, without):  # word vectors read all
-        assert sum(words for *_, words in counts.pieces) == counts.words == without.words
+    lines, plain = ((tmp_path / name / "tokens.txt").read_text(encoding="utf-8").splitlines() for name in "ab")
+    assert sorted(lines) == sorted(plain) and with_models.words == without.words and not without.held
+    held = lines[-with_models.held :]
+    places = [plain.index(line) / len(plain) for line in held]
+    assert 0.04 < len("\n".join(held)) / with_models.characters < 0.06 and places[0] < 0.1 and places[-1] > 0.9
+    config = plan.character_settings(EmbeddingConfig(raw), tmp_path / "a", with_models, 1)
+    corpus = load_text(config.text, config)
+    assert np.count_nonzero(corpus.valid == corpus.vocabulary.index(END)) == with_models.held
 
 
 def test_a_text_without_blanks_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -221,16 +226,16 @@ def test_a_text_without_blanks_is_told(tmp_path: Path, caplog: pytest.LogCapture
     (tmp_path / "raw.txt").write_text("\n".join([line, line[::-1]] * 750) + line * 200, encoding="utf-8")
     with mock.patch.object(training, "train_words", side_effect=KeyboardInterrupt), pytest.raises(RunStopped):
         train(str(tmp_path / "raw.txt"), tmp_path / "out", character_epochs=1)
-    assert "almost no blanks (36." in caplog.text and "MeCab (Japanese)" in caplog.text
+    assert "almost no blanks (1.0 words a line, 3" in caplog.text and "MeCab (Japanese)" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["plan.json", "text/text.json", "words.model", "text/train.txt"])
+@pytest.mark.parametrize("name", ["plan.json", "text/text.json", "words.model", "text/tokens.txt"])
 def test_a_damaged_state_is_told(raw: str, tmp_path: Path, name: str) -> None:
     with mock.patch.object(training, "train_directions", side_effect=KeyboardInterrupt), pytest.raises(RunStopped):
         train(raw, tmp_path / "out")
     state = tmp_path / "out" / "training"
     (state / name).write_bytes((state / name).read_bytes()[:50])
-    if name == "text/train.txt":  # it is read while there are epochs to train
+    if name == "text/tokens.txt":  # it is read while there are epochs to train
         (state / "words.model").unlink()
     with pytest.raises(FlairNasError, match=rf"{state / name}: is (damaged|cut short).*; delete"):
         train(raw, tmp_path / "out")

@@ -9,7 +9,7 @@ from unittest import mock
 import killing
 import numpy as np
 
-from flair_nas.embedding import text, words
+from flair_nas.embedding import words
 from flair_nas.embedding.character_model import training as character_training
 from flair_nas.embedding.config import EmbeddingConfig
 from flair_nas.embedding.training import train_embeddings
@@ -39,7 +39,7 @@ def run_training(settings: dict[str, Any], out: str) -> None:
     """Train in a process that is killed; its state is saved after every piece and step."""
     killing.be_quiet()
     with (
-        mock.patch.object(text, "_PIECE", 500),
+        mock.patch.object(words, "_PIECE", 500),
         mock.patch.object(words, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0),
         mock.patch.object(character_training, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0),
     ):

@@ -321,12 +321,6 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path:
     assert names_in(tmp_path) == ["config.yaml"]
 
 
-def test_a_run_is_finished_when_it_has_ended_with_as_many_epochs_as_are_wanted_or_by_itself(tmp_path: Path) -> None:
-    run = Run(tmp_path, Walk(epochs=3))
-    assert [run.is_finished(epochs) for epochs in (None, 2, 3, 4)] == [False, False, True, True]
-    assert run.is_finished(2, early=True) and not run.is_finished(None, early=True)
-
-
 def test_figures_that_have_changed_are_none(tmp_path: Path) -> None:
     with open_run(tmp_path, Walk()) as run:
         run.accept()

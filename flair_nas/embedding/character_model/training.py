@@ -17,7 +17,7 @@ import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import flair
 import torch
@@ -41,7 +41,7 @@ from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import autocast, check_precision
 from flair_nas.runs.duration import duration
-from flair_nas.runs.epoch_record import EpochClock, EpochRecord, describe_cost, sum_seconds
+from flair_nas.runs.epoch_record import EpochClock, describe_cost, describe_epoch, sum_seconds
 from flair_nas.runs.memory import check_fits
 from flair_nas.runs.metric import BITS, to_bits
 from flair_nas.runs.random_state import random_state, restore_random_state
@@ -134,7 +134,7 @@ def _train_direction(
     """Train the model of one direction unless it is finished, and return its figures."""
     figures = run.figures("dev_bits")
     is_same = figures is not None and figures["fingerprint"] == corpus.fingerprint
-    if figures and is_same and run.is_finished(figures["epochs"]) and is_whole(run.folder / PICKLE):
+    if figures and is_same and figures["epochs"] >= run.config.epochs and is_whole(run.folder / PICKLE):
         _load_best(run.folder)
         log.warning(
             "%s is finished (epochs: %d), so nothing was trained; more epochs extend it", run.folder, figures["epochs"]
@@ -148,24 +148,11 @@ def _train_direction(
     return _finish(training)
 
 
-class Cost(NamedTuple):
-    """Cost of a training, measured on a few steps.
+def measure_cost(config: CharacterModelConfig, progress: bool = True) -> tuple[float, str]:
+    """Measure a few steps, and return the seconds of a whole training and a description of its cost.
 
-    The times are seconds: of a step, of the evaluation after a split, of an epoch, and of all epochs and directions.
+    Only the ids of the text are written.
     """
-
-    parameters: int
-    characters: int  # of the dictionary
-    step: float
-    evaluation: float
-    splits: int
-    steps: int  # of an epoch
-    epoch: float
-    whole: float
-
-
-def measure_cost(config: CharacterModelConfig, progress: bool = True) -> Cost:
-    """Measure the cost of a training on a few steps. Only the ids of the text are written."""
     check_config(config, CharacterModelConfig)
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
@@ -180,28 +167,14 @@ def measure_cost(config: CharacterModelConfig, progress: bool = True) -> Cost:
         start = time.perf_counter()
         evaluate_columns(training.model, training.valid[: 2 * config.bptt], config.bptt)
         evaluation = (time.perf_counter() - start) * len(training.valid) / min(len(training.valid), 2 * config.bptt)
-        steps = training.splits.count_steps()
-        epoch = steps * seconds + len(training.splits) * evaluation
-        return Cost(
-            parameters=sum(p.numel() for p in training.model.parameters()),
-            characters=len(training.model.dictionary),
-            step=seconds,
-            evaluation=evaluation,
-            splits=len(training.splits),
-            steps=steps,
-            epoch=epoch,
-            whole=epoch * config.epochs * len(config.directions()),
-        )
-
-
-def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
-    """Describe the cost of a training in words."""
-    cost = measure_cost(config, progress)
-    return (
-        f"parameters: {cost.parameters:,}, of characters: {cost.characters:,}\na step: {cost.step:.2f} s; the "
-        f"evaluation after a split: {duration(cost.evaluation)}\nan epoch of {cost.splits} splits and {cost.steps:,} "
-        f"steps: {duration(cost.epoch)}\nall {config.epochs} epochs, {' and '.join(config.directions())}: "
-        f"{duration(cost.whole)}"
+    steps, splits = training.splits.count_steps(), len(training.splits)
+    epoch = steps * seconds + splits * evaluation
+    whole = epoch * config.epochs * len(config.directions())
+    parameters = sum(p.numel() for p in training.model.parameters())
+    return whole, (
+        f"parameters: {parameters:,}, of characters: {len(training.model.dictionary):,}\na step: {seconds:.2f} s; the "
+        f"evaluation after a split: {duration(evaluation)}\nan epoch of {splits} splits and {steps:,} steps: "
+        f"{duration(epoch)}\nall {config.epochs} epochs, {' and '.join(config.directions())}: {duration(whole)}"
     )
 
 
@@ -363,11 +336,8 @@ class _Training:
         train_loss = self.sums[0] / self.sums[1]
         best = min(self.records, key=lambda record: record["dev_loss"])
         self.epoch += 1
-        record = EpochRecord(
-            self.epoch, train_loss, best["dev_loss"], BITS, best["dev_bits"], self.clock,
-            further={"splits": self.records},
-        )  # fmt: skip
-        self.run.history.append(record.to_line())
+        figures = train_loss, best["dev_loss"], BITS, best["dev_bits"], self.clock
+        self.run.history.append(describe_epoch(self.epoch, *figures, splits=self.records))
         self.split, self.records, self.sums, self.clock = 0, [], [0.0, 0.0], EpochClock()
         self.save()
 

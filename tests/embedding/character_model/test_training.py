@@ -232,7 +232,7 @@ def test_the_number_of_steps_is_known_before_they_are_done(text: str, tmp_path: 
     first, second = (call.kwargs for call in bar.call_args_list)
     assert (first["initial"], first["total"]) == (0, len(steps) - 1) and second["total"] == first["total"]
     assert second["initial"] == 99
-    estimate = training.estimate_training(CharacterModelConfig(**settings(text)), progress=False)
+    _, estimate = training.measure_cost(CharacterModelConfig(**settings(text)), progress=False)
     assert f"splits and {(len(steps) - 1) // 2} steps" in estimate
 
 
