@@ -80,7 +80,7 @@ def estimate_search(
         if accelerator.device.type == "cuda":
             torch.cuda.synchronize(accelerator.device)
         seconds.append(time.perf_counter() - started)
-    evaluation = learned.evaluation_seconds() + strategy.description.end_seconds() if seconds else 0.0
+    evaluation = learned.evaluation_seconds() + strategy.end_seconds() if seconds else 0.0
     step_seconds = statistics.median(seconds[1:] or seconds) if seconds else 0.0
     mean_steps = round(statistics.mean(per_epoch)) if per_epoch else 0
     return Estimate(
@@ -92,5 +92,5 @@ def estimate_search(
         evaluation_seconds=evaluation,
         epoch_seconds=step_seconds * mean_steps + evaluation,
         total_seconds=step_seconds * sum(per_epoch) + evaluation * len(per_epoch),
-        finishing=strategy.description.finishing,
+        finishing=strategy.finishing,
     )

@@ -147,9 +147,8 @@ class _Search:
         self.progress = progress and accelerator.is_main_process
         self.reduce = make_reduce(accelerator)
         self.strategy = make_strategy(objective, self.config, self.reduce)
-        self.about = self.strategy.description
         self.guess = objective.guess()
-        self.judged_against = objective.guess(self.about.judged_on)
+        self.judged_against = objective.guess(self.strategy.judged_on)
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
@@ -216,7 +215,7 @@ class _Search:
         if not math.isfinite(loss):
             parameters = self.objective.module.named_parameters()
             wrong = [name for name, weight in parameters if not weight.isfinite().all()]  # they are never saved
-            if wrong or not self.about.bears_nan:
+            if wrong or not self.strategy.bears_nan:
                 norm = f"the largest gradient of the epoch had the norm {max_norm:g}"
                 what = f"{wrong[0]}; {norm}" if wrong else f"the valid loss is {loss}"
                 raise NotFiniteError(f"not finite after epoch {epoch}: {what}. {REMEDY}")
@@ -310,18 +309,18 @@ class _Search:
 
     def _judge(self) -> tuple[str, bool]:
         """Return the verdict, and False if the search learned nothing."""
-        history, about, metric = self.run.history, self.about, self.objective.metric
+        history, strategy, metric = self.run.history, self.strategy, self.objective.metric
         if not history:
-            return about.verdict(history), True
-        figures = about.figures(history)
+            return strategy.verdict(history), True
+        figures = strategy.figures(history)
         if figures.get("tasks"):
             failure, learned = explain_tasks(self.objective.tasks, figures)
         else:
             losses = [line["train_loss"] for line in history]
-            cost = about.cost(history, metric)
-            failure = explain_failure(cost, self.judged_against, metric, losses, about.judged_on, about.longer)
+            cost = strategy.cost(history, metric)
+            failure = explain_failure(cost, self.judged_against, metric, losses, strategy.judged_on, strategy.longer)
             learned = not failure
-        return " ".join(filter(None, (failure, about.verdict(history) if learned else ""))), learned
+        return " ".join(filter(None, (failure, strategy.verdict(history) if learned else ""))), learned
 
     def _describe_genotype(self) -> Genotype:
         """Return the genotype so far, with its provenance."""

@@ -80,6 +80,7 @@ def test_settings_and_interfaces_stay_small() -> None:
 
     assert methods(Strategy) == {
         *("step", "end_epoch", "genotype", "state_dict", "load_state_dict", "converged", "finish"),
+        *("cost", "figures", "verdict", "end_seconds"),
     }
     assert len(methods(Objective)) <= 9
 

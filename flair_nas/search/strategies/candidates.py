@@ -13,7 +13,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.runs.metric import Metric
 from flair_nas.search.health import judge_scores
-from flair_nas.search.protocols import JSON, Description, Objective, Reduce, StepFigures, Strategy, carry_step
+from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures, Strategy, carry_step
 from flair_nas.search.settings import CommonSettings, StrategySettings, parse_genotype
 from flair_nas.settings.fields import setting
 
@@ -76,7 +76,13 @@ def draw(config: CommonSettings, number: int) -> Genotype:
 
 
 class Candidates(Strategy):
-    """Search among whole cells: one supernet that runs one architecture at a time, and the scores so far."""
+    """Search among whole cells: one supernet that runs one architecture at a time, and the scores so far.
+
+    It is judged by its best candidate, once all are compared.
+    """
+
+    bears_nan = True  # a cell has no normalisation, and one that fails is no reason to stop
+    finishing = "comparing the candidates"
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         from flair_nas.search.bilevel import ModelOptimizer
@@ -84,7 +90,6 @@ class Candidates(Strategy):
         self.objective, self.config, self.own, self.reduce = objective, config, settings, reduce
         self.supernet: Any = objective.supernet  # of a cell, which can run one genotype
         self.model_optimizer = ModelOptimizer(objective, config, reduce)
-        self.description = CandidatesDescription(self)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
         self.figures_by: dict[int, JSON] = {}  # those of the objective, by number of the architecture
         self.finished = False
@@ -135,30 +140,19 @@ class Candidates(Strategy):
         self.scores, self.figures_by = dict(state["scores"]), dict(state["figures_by"])
         self.steps_done, self.finished = state["steps_done"], state["finished"]
 
-
-class CandidatesDescription(Description):
-    """Description of a search that is judged by its best candidate, once all are compared."""
-
-    bears_nan = True  # a cell has no normalisation, and one that fails is no reason to stop
-    finishing = "comparing the candidates"
-
-    def __init__(self, strategy: Candidates) -> None:
-        self.strategy = strategy
-
     def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
         """Return the cost of the best candidate."""
-        return min(self.strategy.compared().values()) if self.strategy.finished else None
+        return min(self.compared().values()) if self.finished else None
 
     def figures(self, history: Sequence[JSON]) -> JSON:
         """Return the objective's figures of the best candidate."""
-        return self.strategy.figures_by.get(self.strategy.best(), {}) if self.strategy.finished else {}
+        return self.figures_by.get(self.best(), {}) if self.finished else {}
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best candidate."""
-        if not self.strategy.finished:
-            return ""
-        metric = self.strategy.objective.metric
-        return judge_scores(self.strategy.compared().values(), "loss" if metric.from_loss else metric.title)
+        metric = self.objective.metric
+        unit = "loss" if metric.from_loss else metric.title
+        return judge_scores(self.compared().values(), unit) if self.finished else ""
 
 
 class TrainedCandidates(Candidates):

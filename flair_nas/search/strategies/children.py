@@ -14,7 +14,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures
 from flair_nas.search.settings import CommonSettings
-from flair_nas.search.strategies.candidates import CandidatesDescription, TrainedCandidates, TrainedSettings, draw
+from flair_nas.search.strategies.candidates import TrainedCandidates, TrainedSettings, draw
 from flair_nas.settings.fields import COUNT, setting
 
 TRIES = 10
@@ -50,6 +50,8 @@ class ChildSearch(TrainedCandidates):
         FlairNasError: fewer steps than a child takes.
     """
 
+    finishing = "scoring each child"
+    longer = "Give each child more steps by a larger --child-steps, and as many children by more --epochs."
     title: str
     enough: int
     own: ChildSettings
@@ -62,7 +64,6 @@ class ChildSearch(TrainedCandidates):
                 f"{config.epochs} epochs are {self.total} steps, and a child takes {self.planned_steps}: set more "
                 "--epochs, or smaller --child-steps"
             )
-        self.description = _ChildDescription(self)
         self.random = random.Random(config.seed)
         self.children: list[Genotype] = []  # the present one is the last
         self._begin_child()
@@ -155,21 +156,13 @@ class ChildSearch(TrainedCandidates):
         self.random.setstate(state["random"])
         self.supernet.choose(self.children[-1])
 
-
-class _ChildDescription(CandidatesDescription):
-    """Description of a search of children, which can be too few."""
-
-    finishing = "scoring each child"
-    longer = "Give each child more steps by a larger --child-steps, and as many children by more --epochs."
-    strategy: ChildSearch
-
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best child, and on too few children."""
-        count, lead = len(self.strategy.scores), super().verdict(history)
-        if not self.strategy.finished or count >= self.strategy.enough:
+        count, lead = len(self.scores), super().verdict(history)
+        if not self.finished or count >= self.enough:
             return lead
         few = (
-            f"{count} children were trained; with fewer than {self.strategy.enough}, {self.strategy.title} was not "
-            "ahead of random cells: give it more --epochs or a smaller --child-steps"
+            f"{count} children were trained; with fewer than {self.enough}, {self.title} was not ahead of random "
+            "cells: give it more --epochs or a smaller --child-steps"
         )
         return "; ".join(filter(None, (few, lead)))

@@ -14,7 +14,6 @@ from flair_nas.errors import NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.search.protocols import JSON, REMEDY, Objective, Reduce, StepFigures
 from flair_nas.search.settings import CommonSettings
-from flair_nas.search.strategies.candidates import CandidatesDescription
 from flair_nas.search.strategies.random_cells import RandomSharedSettings, SharedRandomSearch
 from flair_nas.settings.fields import COUNT, setting
 
@@ -79,7 +78,6 @@ class ControllerSearch(SharedRandomSearch):
         controller = Controller(config.nodes, settings.controller_size, locality=settings.controller_locality or None)
         rates = (settings.controller_learning_rate, settings.controller_entropy, settings.controller_decay)
         self.controller = Reinforce(controller, config.seed, *rates)
-        self.description = _EnasDescription(self)
         self.drawn: list[Genotype] = []  # the candidates, at the end
         self.last: JSON = {}  # figures of the last epoch
         self.supernet.choose(self.architecture(0))
@@ -176,15 +174,9 @@ class ControllerSearch(SharedRandomSearch):
         self.last, self.drawn = dict(state["last"]), [Genotype.from_dict(genotype) for genotype in state["drawn"]]
         self.supernet.choose(self.architecture(0))
 
-
-class _EnasDescription(CandidatesDescription):
-    """Description of a search whose controller may have learned nothing, or one cell."""
-
-    strategy: ControllerSearch
-
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best candidate, and on a controller that learned nothing or one cell."""
-        note, last, own = "", self.strategy.last, self.strategy.own
+        note, last, own = "", self.last, self.own
         if last and last["moved"] < 0.1:
             note = "the controller draws as it did untrained" + ", which prefers chains" * bool(own.controller_locality)
             note += "; raise --controller-learning-rate" * bool(own.controller_learning_rate)
@@ -195,8 +187,8 @@ class _EnasDescription(CandidatesDescription):
     def end_seconds(self) -> float:
         """Measure a step of the controller, and return the seconds of all its steps in an epoch."""
         started = time.perf_counter()
-        self.strategy.learn(1, 0)
-        return (time.perf_counter() - started) * int(self.strategy.own.controller_steps)
+        self.learn(1, 0)
+        return (time.perf_counter() - started) * self.own.controller_steps
 
 
 def _mean(values: Sequence[float]) -> float:

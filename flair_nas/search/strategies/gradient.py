@@ -14,7 +14,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import Metric
 from flair_nas.search import health
-from flair_nas.search.protocols import JSON, Description, Objective, Reduce, StepFigures, Strategy
+from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures, Strategy
 from flair_nas.search.settings import CommonSettings, StrategySettings
 from flair_nas.settings.fields import COUNT, changed, setting
 
@@ -123,6 +123,8 @@ class GradientSettings(StrategySettings):
 class GradientStrategy(Strategy):
     """Gradient-based search, first or second order, of the cell, the gates, or both in phases.
 
+    With sampled mixing weights it is judged on the training part: no mixture was trained.
+
     Raises:
         FlairNasError: phases that are too short to tell whether MAD has settled.
     """
@@ -139,7 +141,9 @@ class GradientStrategy(Strategy):
                 f"convergence_steps {settings.convergence_steps} must be less than the steps of a phase, "
                 f"{self._phase_steps(1)}: a phase would always end first"
             )
-        self.description = _GradientDescription(self)
+        self.is_sampled = settings.sampling != "none"
+        self.judged_on = "train" if self.is_sampled else "valid"
+        self.finishing = "deciding the nodes" if settings.selection == "perturbation" else ""
         self.model_optimizer = ModelOptimizer(objective, config, reduce)
         groups = objective.supernet.architecture()
         self.phases = ["intra", "inter"] if config.learn == "joint" else [config.learn]
@@ -198,7 +202,7 @@ class GradientStrategy(Strategy):
     def _set_temperature(self, epoch: int, step: int) -> None:
         """Lower the temperature of sampled mixing weights evenly, from the first step to the last."""
         own, sampler = self.own, self.objective.supernet.sampler
-        if own.sampling != "none":
+        if self.is_sampled:
             place = step / max(1, self.objective.steps(epoch) - 1)
             done = min(1.0, (epoch - 1 + place) / self.config.epochs)
             sampler.temperature = own.temperature + done * (own.temperature_end - own.temperature)
@@ -286,16 +290,6 @@ class GradientStrategy(Strategy):
         self.health, self.margins = state["health"], state["margins"]
         self.selected = Genotype.from_json(state["selected"]) if state["selected"] else None
 
-
-class _GradientDescription(Description):
-    """Description of a gradient-based search. A sampled one is judged on the training part: no mixture was trained."""
-
-    def __init__(self, strategy: GradientStrategy) -> None:
-        self.strategy = strategy
-        self.is_sampled = strategy.own.sampling != "none"
-        self.judged_on = "train" if self.is_sampled else "valid"
-        self.finishing = "deciding the nodes" if strategy.own.selection == "perturbation" else ""
-
     def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
         """Return the cost on the part that the search is judged on."""
         if not self.is_sampled:
@@ -305,8 +299,8 @@ class _GradientDescription(Description):
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on the genotype."""
-        if self.strategy.selected:
-            return health.judge_decisions(self.strategy.margins)
+        if self.selected:
+            return health.judge_decisions(self.margins)
         losses = [] if self.is_sampled else [line["dev_loss"] for line in history]
         training = [line["train_loss"] for line in history]
-        return health.judge_weights(self.strategy.health, losses, training) if self.strategy.health else ""
+        return health.judge_weights(self.health, losses, training) if self.health else ""

@@ -120,10 +120,10 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
     """
 
     settings = RandomIndependentSettings
+    longer = "Give each candidate more steps by more --epochs or a smaller --samples."
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
         super().__init__(objective, config, settings, reduce)
-        self.description.longer = "Give each candidate more steps by more --epochs or a smaller --samples."
         self.samples, self.rungs = settings.samples, settings.rungs
         self.alive = list(range(self.samples + len(self.named)))
         if self._steps_of(0).stop < len(self.alive):
