@@ -16,14 +16,9 @@ from tqdm import tqdm
 from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.search.bilevel import ModelOptimizer, preserve
 from flair_nas.search.protocols import Objective, Reduce
-from flair_nas.supernet import CellSupernet, SharedSupernet
-from flair_nas.supernet.cell import cell_of
-from flair_nas.supernet.gates import OF_ENTRIES, relaxed_gates
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
-from flair_nas.supernet.shared import directions
 
 _OFF = -1e9  # architecture weight whose mixing weight is 0
-_KEPT = range(1, len(OPERATIONS))  # all operations but drop
 
 
 def select_by_perturbation(
@@ -67,19 +62,14 @@ def _nodes(
     objective: Objective, count: int, avoid_first: bool
 ) -> Iterator[tuple[Tensor, str, Sequence[int], int, Sequence[int]]]:
     """Yield the relaxed nodes of the cell, then of the gates, as `decide` takes them."""
-    whole = objective.supernet
-    supernet = directions(whole.first if isinstance(whole, SharedSupernet) else whole)[0]  # both share what is decided
-    if isinstance(supernet, CellSupernet):
-        for rows in _group_rows(supernet.arch):
-            if avoid_first and len(rows) > 1:
-                _switch_off(supernet.arch, supernet.relaxation, rows.pop(0))
-            yield supernet.arch, supernet.relaxation, rows, count, _KEPT
-    for gate in relaxed_gates(cell_of(supernet)).values():
-        for row in range(gate.history):
-            yield gate.arch_entry, OF_ENTRIES, [row], 1, _KEPT
-        for rows in _group_rows(gate.arch):
-            keep = len(rows) if gate.relaxation in ONE_PER_PAIR else count
-            yield gate.arch, gate.relaxation, rows, keep, range(len(OPERATIONS))
+    for one in objective.supernet.relaxed():
+        is_cell, is_entries = one.part == "intra", one.name.endswith("_entries")
+        may_drop = not is_cell and not is_entries  # between the nodes of a gate
+        for rows in [[row] for row in range(len(one.arch))] if is_entries else _group_rows(one.arch):
+            if is_cell and avoid_first and len(rows) > 1:
+                _switch_off(one.arch, one.relaxation, rows.pop(0))
+            keep = len(rows) if may_drop and one.relaxation in ONE_PER_PAIR else count
+            yield one.arch, one.relaxation, rows, keep, range(0 if may_drop else 1, len(OPERATIONS))
 
 
 @torch.no_grad()

@@ -12,9 +12,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from flair_nas.genotype import Genotype
 from flair_nas.supernet.cell import CellSupernet, OneDirection
+from flair_nas.supernet.relaxation import Relaxed, SupernetBase
 
 
-class BothDirections(nn.Module):
+class BothDirections(nn.Module, SupernetBase):
     """Two supernets of one kind in place of a bidirectional LSTM, `ahead` from the first word and `back` from the last.
 
     Args:
@@ -54,9 +55,6 @@ class BothDirections(nn.Module):
         output = torch.cat([ahead, _reorder(back, rows)], dim=2)  # [T, B, 2H]; reversing twice restores the order
         return pack_padded_sequence(output, lengths, enforce_sorted=False), None
 
-    def flatten_parameters(self) -> None:
-        """Do nothing; `torch.nn.GRU` has it, so callers may call it."""
-
     def choose(self, genotype: Genotype | None) -> None:
         """Run one genotype in both directions; see `CellSupernet.choose`."""
         for direction in (self.ahead, self.back):
@@ -84,20 +82,10 @@ class BothDirections(nn.Module):
                 for weight, before in zip(ahead, own):
                     weight.copy_(before)
 
-    def architecture(self) -> dict[str, list[nn.Parameter]]:
-        """Return the architecture weights, each once: ``intra`` of the cells, ``inter`` of the gates."""
-        both = [direction.architecture() for direction in (self.ahead, self.back)]
-        return both[0] if self.shared else {name: both[0][name] + both[1][name] for name in both[0]}
-
-    def mean_absolute_deviations(self) -> dict[str, float]:
-        """Compute the mean MAD of both directions."""
-        ahead, back = (direction.mean_absolute_deviations() for direction in (self.ahead, self.back))
-        return {name: (ahead[name] + back[name]) / 2 for name in ahead}
-
-    def mixing_tables(self) -> dict[str, Tensor]:
-        """Return the mixing weights; with weights of its own, those of the direction back as ``back_NAME``."""
-        back = {} if self.shared else self.back.mixing_tables()
-        return {**self.ahead.mixing_tables(), **{f"back_{name}": table for name, table in back.items()}}
+    def relaxed(self) -> list[Relaxed]:
+        """Return the architecture weights; those of the direction back, if it has its own, as ``back_NAME``."""
+        back = [] if self.shared else self.back.relaxed()
+        return [*self.ahead.relaxed(), *(one._replace(name=f"back_{one.name}") for one in back)]
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """Compute how clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""

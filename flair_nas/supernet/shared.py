@@ -33,8 +33,8 @@ class SharedSupernet:
         first = self.first = supernets[0]
         self.supernets = supernets
         self.sampler, self.genotype, self.margins = first.sampler, first.genotype, first.margins
-        self.architecture, self.mixing_tables = first.architecture, first.mixing_tables
-        self.mean_absolute_deviations = first.mean_absolute_deviations
+        self.relaxed, self.architecture = first.relaxed, first.architecture
+        self.mixing_tables, self.mean_absolute_deviations = first.mixing_tables, first.mean_absolute_deviations
         ahead = directions(first)[0]
         back = next((both[1] for both in map(directions, supernets) if len(both) > 1), None)
         for supernet in supernets:
