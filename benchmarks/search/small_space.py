@@ -213,7 +213,7 @@ def trainings(
     config = make_settings(SearchConfig, {**SETTINGS, **own})
     objective = build(config, read(config), make_accelerator("cpu", "float32"))
     first = {name: value.clone() for name, value in objective.module.state_dict().items()}
-    optimizer = ModelOptimizer(objective, config, None)
+    optimizer = ModelOptimizer(objective, config)
     for cell in cells:
         objective.supernet.choose(cell)
         objective.module.load_state_dict(first)

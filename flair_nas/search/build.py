@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.continual import continue_from, find_stage
 from flair_nas.search.objectives import several
-from flair_nas.search.protocols import Data, Objective, Reduce, Strategy
+from flair_nas.search.protocols import Data, Objective, Strategy
 from flair_nas.search.registry import strategy_class
 from flair_nas.search.several_config import settings_class
 from flair_nas.search.strategies.retrained import Retrained
@@ -50,12 +50,12 @@ def log_derived_settings(objective: Objective) -> None:
         log.info("%s: %s", objective.name, objective.derived)
 
 
-def make_strategy(objective: Objective, config: SearchSettings, reduce: Reduce | None) -> Strategy:
+def make_strategy(objective: Objective, config: SearchSettings) -> Strategy:
     """Make the strategy that the settings name; with `retrain_epochs` its genotype trains alone in the last ones."""
     make, last = strategy_class(config.strategy_name), config.continual.retrain_epochs
     if not last:
-        return make(objective, config, config.own, reduce)
+        return make(objective, config, config.own)
     alone = dataclasses.replace(config.continual, retrain_epochs=0)
     first = dataclasses.replace(config, epochs=config.epochs - last, continual=alone)
-    search = make(objective, first, first.own, reduce)
-    return Retrained(search, first.epochs, objective, config, reduce)
+    search = make(objective, first, first.own)
+    return Retrained(search, first.epochs, objective, config)

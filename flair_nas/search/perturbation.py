@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.search.bilevel import ModelOptimizer, preserve
-from flair_nas.search.protocols import Objective, Reduce
+from flair_nas.search.processes import average
+from flair_nas.search.protocols import Objective
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
 
 _OFF = -1e9  # architecture weight whose mixing weight is 0
@@ -39,7 +40,7 @@ def select_by_perturbation(
         objective.module.eval()
         with objective.supernet.batch_statistics():
             objective.restart()
-            loss = sum_segment_losses(objective, segments, model_optimizer.reduce)
+            loss = sum_segment_losses(objective, segments)
         objective.module.train()
         return loss
 
@@ -129,13 +130,12 @@ def _group_rows(arch: Tensor) -> list[list[int]]:
     return [group.tolist() for group in torch.split(torch.arange(len(arch)), group_sizes(len(arch)))]
 
 
-def sum_segment_losses(objective: Objective, segments: int, reduce: Reduce | None) -> float:
+def sum_segment_losses(objective: Objective, segments: int) -> float:
     """Sum the losses on the first segments of the validation part; the model is in evaluation mode."""
     total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
         for segment in range(segments):
             for part in objective.validation_batch(1, segment).parts:
                 total += float(objective.validation_loss(part, keep_state=True))
-    if reduce is not None:
-        reduce([total])
+    average([total])
     return float(total)

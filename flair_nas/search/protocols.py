@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 JSON: TypeAlias = dict[str, Any]  # or the like for a checkpoint
 BatchPart: TypeAlias = Any  # its type is known to its objective alone
 Data: TypeAlias = Any  # of an objective, such as a text or a corpus
-Reduce: TypeAlias = "Callable[[list[Tensor]], None]"
-"""Function that averages tensors over processes, in place."""
 REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
 """Advice after a loss that is not finite."""
 
@@ -113,7 +111,7 @@ class Strategy(Protocol):
     finishing: str = ""  # the work of `finish` in a few words, if it takes a while
     longer: str = ""  # advice, in a sentence, that gives each candidate more training, if each is trained alone
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None: ...
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None: ...
 
     @abstractmethod
     def step(self, epoch: int, step: int) -> StepFigures:

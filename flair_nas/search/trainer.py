@@ -28,7 +28,7 @@ from flair_nas.search.build import log_derived_settings, make_strategy, read_dat
 from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.continual import continue_from, find_stage
 from flair_nas.search.health import explain_failure, explain_tasks
-from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
+from flair_nas.search.processes import average, by_main, gather, make_accelerator, only_main_logs
 from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
 from flair_nas.search.settings import PLACES
 from flair_nas.settings.fields import changed, check_config, get_kinds
@@ -145,8 +145,7 @@ class _Search:
     ) -> None:
         self.run, self.config, self.objective, self.accelerator = run, run.config, objective, accelerator
         self.progress = progress and accelerator.is_main_process
-        self.reduce = make_reduce(accelerator)
-        self.strategy = make_strategy(objective, self.config, self.reduce)
+        self.strategy = make_strategy(objective, self.config)
         self.guess = objective.guess()
         self.judged_against = objective.guess(self.strategy.judged_on)
         self.epoch = 0  # the last whole one
@@ -209,8 +208,8 @@ class _Search:
                 mean_validation = validation / num_validation
             display.step(epoch, mean_training, mean_validation, figures.mad)
         clock.add_training()
-        if self.reduce is not None:  # each process has seen other columns; batch normalisation keeps their statistics
-            self.reduce([buffer for buffer in self.objective.module.buffers() if buffer.is_floating_point()])
+        # each process has seen other columns; batch normalisation keeps their statistics
+        average([buffer for buffer in self.objective.module.buffers() if buffer.is_floating_point()])
         loss, value, figures_of_tasks = self.objective.evaluate()
         if not math.isfinite(loss):
             parameters = self.objective.module.named_parameters()

@@ -200,7 +200,7 @@ def test_a_step_changes_the_weights_of_its_task_alone(tasks: list[dict[str, Any]
     config = settings(tasks, weight_decay=0.1)
     objective = objective_of(config)
     before = [flat(module.parameters()).clone() for module in objective.module]
-    optimizer = ModelOptimizer(objective, config, None)
+    optimizer = ModelOptimizer(objective, config)
     batch = objective.training_batch(1, 1)
     optimizer.step(1, 1, batch)
     same = [torch.equal(flat(module.parameters()), old) for module, old in zip(objective.module, before)]

@@ -66,7 +66,7 @@ def test_learning_rate(schedule: str, text: Path) -> None:
 def test_a_step_descends_the_clipped_gradient(clip: float, text: Path) -> None:
     config = small(text, **NO_DROPOUT, clip=clip, weight_decay=0.1, epochs=3, schedule="cosine", parts=2)
     objective = objective_of(config, double=True)
-    optimizer = ModelOptimizer(objective, config, None)
+    optimizer = ModelOptimizer(objective, config)
     batch = objective.training_batch(2, 1)
     loss = sum(objective.training_loss(part) for part in batch.parts) / 2
     gradients = torch.autograd.grad(loss, optimizer.weights, allow_unused=True)
@@ -258,7 +258,7 @@ def test_a_loss_that_is_not_finite_moves_nothing(kind: str, text: Path) -> None:
 
 def test_the_largest_gradient_is_named(text: Path) -> None:
     objective = objective_of(small(text))
-    optimizer = ModelOptimizer(objective, small(text), None)
+    optimizer = ModelOptimizer(objective, small(text))
     loss = objective.training_loss
 
     def spoiled(batch: Any, keep_state: bool = False) -> torch.Tensor:
@@ -533,7 +533,7 @@ def test_a_method_that_a_strategy_lacks_is_named() -> None:
         end_epoch = Strategy.end_epoch
 
     with pytest.raises(TypeError, match="Forgetful.*end_epoch"):
-        Forgetful(None, None, None, None)
+        Forgetful(None, None, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,6 @@ from flair_nas.runs.metric import MEAN_COST, Evaluation, Guess
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.bilevel import model_weights
 from flair_nas.search.perturbation import sum_segment_losses
-from flair_nas.search.processes import make_reduce
 from flair_nas.search.protocols import JSON, Batch, BatchPart, Data, Objective, carry_step
 from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.search.tasks import task_module
@@ -52,7 +51,7 @@ def build(config: SeveralSearchConfig, data: Sequence[Data], accelerator: Accele
     for one, other in itertools.combinations(objectives, 2):
         if objectives[one].fingerprint == objectives[other].fingerprint:
             log.warning("tasks %s and %s have the same data", one, other)
-    return SeveralObjective(objectives, config, accelerator)
+    return SeveralObjective(objectives, config)
 
 
 @contextlib.contextmanager
@@ -91,9 +90,7 @@ class SeveralObjective(Objective):
 
     metric = MEAN_COST
 
-    def __init__(
-        self, objectives: Mapping[str, Objective], config: SeveralSearchConfig, accelerator: Accelerator
-    ) -> None:
+    def __init__(self, objectives: Mapping[str, Objective], config: SeveralSearchConfig) -> None:
         self.tasks, self.objectives, self.config = objectives, list(objectives.values()), config
         self.settings = list(config.named_tasks().values())
         supernets = [cast(OneTask, objective.supernet) for objective in self.objectives]
@@ -107,7 +104,7 @@ class SeveralObjective(Objective):
         self.module = nn.ModuleList(objective.module for objective in self.objectives)
         weights = config.weights or [1.0] * len(self.objectives)
         self.shares = [weight / sum(weights) for weight in weights]
-        self.untrained = self._measure_untrained(accelerator)
+        self.untrained = self._measure_untrained()
         self.name = "; ".join(f"{name}: {objective.name}" for name, objective in objectives.items())
         tasks = config.portable()["tasks"]
         parts = [f"{objective.fingerprint} {task}" for objective, task in zip(self.objectives, tasks)]
@@ -118,13 +115,13 @@ class SeveralObjective(Objective):
         self._turns: tuple[int, list[tuple[int, int]]] = (0, [])
         self._starts = [[(1, 0)] * len(self.objectives)]
 
-    def _measure_untrained(self, accelerator: Accelerator) -> list[float]:
+    def _measure_untrained(self) -> list[float]:
         """Measure the loss of each untrained model; all processes have the mean over their parts of the batches."""
-        reduce, randomness, losses = make_reduce(accelerator), random_state(), []
+        randomness, losses = random_state(), []
         for objective in self.objectives:
             objective.module.eval()
             with objective.supernet.batch_statistics():
-                losses.append(sum_segment_losses(objective, SEGMENTS, reduce) / SEGMENTS / self.config.parts)
+                losses.append(sum_segment_losses(objective, SEGMENTS) / SEGMENTS / self.config.parts)
             objective.module.train()
             objective.restart()
         restore_random_state(randomness)

@@ -13,7 +13,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.runs.metric import Metric
 from flair_nas.search.health import judge_scores
-from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures, Strategy, carry_step
+from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy, carry_step
 from flair_nas.search.settings import CommonSettings, StrategySettings, parse_genotype
 from flair_nas.settings.fields import setting
 
@@ -84,12 +84,12 @@ class Candidates(Strategy):
     bears_nan = True  # a cell has no normalisation, and one that fails is no reason to stop
     finishing = "comparing the candidates"
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         from flair_nas.search.bilevel import ModelOptimizer
 
-        self.objective, self.config, self.own, self.reduce = objective, config, settings, reduce
+        self.objective, self.config, self.own = objective, config, settings
         self.supernet: Any = objective.supernet  # of a cell, which can run one genotype
-        self.model_optimizer = ModelOptimizer(objective, config, reduce)
+        self.model_optimizer = ModelOptimizer(objective, config)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
         self.figures_by: dict[int, JSON] = {}  # those of the objective, by number of the architecture
         self.finished = False
@@ -104,12 +104,12 @@ class Candidates(Strategy):
         """Evaluate the chosen architecture, and keep its cost under a number. NaN counts as infinite."""
         import torch
 
+        from flair_nas.search.processes import average
+
         evaluation = self.objective.evaluate()
-        cost = self.objective.metric.cost(evaluation)
-        if self.reduce is not None:  # all processes go on alike
-            self.reduce([shared := torch.tensor(cost, dtype=torch.float64)])
-            cost = float(shared)
-        self.scores[number] = cost = math.inf if math.isnan(cost) else cost
+        shared = torch.tensor(self.objective.metric.cost(evaluation), dtype=torch.float64)
+        average([shared])  # all processes go on alike
+        self.scores[number] = cost = math.inf if shared.isnan() else float(shared)
         if evaluation.figures:
             self.figures_by[number] = dict(evaluation.figures)
         return cost
@@ -160,8 +160,8 @@ class TrainedCandidates(Candidates):
 
     planned_steps: float  # of a candidate that is trained to the end; with schedule cosine its rate is 0 then
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, settings, reduce)
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
+        super().__init__(objective, config, settings)
         self.named = [parse_genotype(text) for text in settings.candidates]
         self.descriptions = [f"{genotype.one_line()} {genotype.options}" for genotype in self.named]
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures
+from flair_nas.search.protocols import JSON, Objective, StepFigures
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.candidates import TrainedCandidates, TrainedSettings, draw
 from flair_nas.settings.fields import COUNT, setting
@@ -56,8 +56,8 @@ class ChildSearch(TrainedCandidates):
     enough: int
     own: ChildSettings
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, settings, reduce)
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
+        super().__init__(objective, config, settings)
         self.planned_steps = sum(settings.child_steps)
         if self.total < self.planned_steps:
             raise FlairNasError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import NotFiniteError
 from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, REMEDY, Objective, Reduce, StepFigures
+from flair_nas.search.protocols import JSON, REMEDY, Objective, StepFigures
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.random_cells import RandomSharedSettings, SharedRandomSearch
 from flair_nas.settings.fields import COUNT, setting
@@ -71,10 +71,10 @@ class ControllerSearch(SharedRandomSearch):
     settings = EnasSettings
     own: EnasSettings
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         from flair_nas.search.controller import Controller, Reinforce
 
-        super().__init__(objective, config, settings, reduce)
+        super().__init__(objective, config, settings)
         controller = Controller(config.nodes, settings.controller_size, locality=settings.controller_locality or None)
         rates = (settings.controller_learning_rate, settings.controller_entropy, settings.controller_decay)
         self.controller = Reinforce(controller, config.seed, *rates)
@@ -134,14 +134,15 @@ class ControllerSearch(SharedRandomSearch):
         """Compute the loss of a cell on a validation batch, without dropout and from a state of zeros."""
         import torch
 
+        from flair_nas.search.processes import average
+
         self.supernet.choose(self._form(genotype))
         module = self.objective.module.eval()
         with torch.no_grad():
             parts = self.objective.validation_batch(epoch, place).parts
             total = torch.stack([self.objective.validation_loss(part).double().cpu() for part in parts]).mean()
         module.train()
-        if self.reduce is not None:
-            self.reduce([total])
+        average([total])
         return float(total)
 
     def finish(self, progress: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, mutate
-from flair_nas.search.protocols import JSON, Objective, Reduce
+from flair_nas.search.protocols import JSON, Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 from flair_nas.settings.fields import COUNT, setting
@@ -127,9 +127,9 @@ class Evolution(ChildSearch):
     own: EvolutionSettings
     title, enough = "evolution", 32
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         self.population = Population(settings)
-        super().__init__(objective, config, settings, reduce)
+        super().__init__(objective, config, settings)
         steps, size = settings.child_steps[0], settings.population
         if size >= (count := self.total // steps):
             # a smaller population must hold a tournament, and leave a child

@@ -14,7 +14,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import Metric
 from flair_nas.search import health
-from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures, Strategy
+from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.search.settings import CommonSettings, StrategySettings
 from flair_nas.settings.fields import COUNT, changed, setting
 
@@ -132,7 +132,7 @@ class GradientStrategy(Strategy):
     settings = GradientSettings
     own: GradientSettings
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         from flair_nas.search.bilevel import ArchitectureOptimizer, ModelOptimizer
 
         self.objective, self.config, self.own = objective, config, settings
@@ -144,7 +144,7 @@ class GradientStrategy(Strategy):
         self.is_sampled = settings.sampling != "none"
         self.judged_on = "train" if self.is_sampled else "valid"
         self.finishing = "deciding the nodes" if settings.selection == "perturbation" else ""
-        self.model_optimizer = ModelOptimizer(objective, config, reduce)
+        self.model_optimizer = ModelOptimizer(objective, config)
         groups = objective.supernet.architecture()
         self.phases = ["intra", "inter"] if config.learn == "joint" else [config.learn]
         rates = {"intra": settings.arch_learning_rate, "inter": settings.inter_learning_rate}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.genotype import Genotype, neighbours
-from flair_nas.search.protocols import JSON, Objective, Reduce
+from flair_nas.search.protocols import JSON, Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 
@@ -33,10 +33,10 @@ class LocalSearch(ChildSearch):
     settings = LocalSearchSettings
     title, enough = "local-search", 16
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         self.center: int | None = None  # number of the child whose neighbours are tried
         self.left: list[Genotype] = []  # its neighbours that were not tried, the next one last
-        super().__init__(objective, config, settings, reduce)
+        super().__init__(objective, config, settings)
 
     def propose(self) -> Genotype:
         """Return the next neighbour, or a random cell where none is left."""

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures
+from flair_nas.search.protocols import JSON, Objective, StepFigures
 from flair_nas.search.settings import CommonSettings, StrategySettings
 from flair_nas.search.strategies import candidates
 from flair_nas.settings.fields import COUNT, setting
@@ -72,8 +72,8 @@ class SharedRandomSearch(candidates.Candidates):
 
     settings: ClassVar[type[StrategySettings]] = RandomSharedSettings
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, settings, reduce)
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
+        super().__init__(objective, config, settings)
         self.samples: int = settings.samples
 
     def draw(self) -> Genotype:
@@ -98,7 +98,7 @@ class SharedRandomSearch(candidates.Candidates):
         first: dict[int, float] = {}
         for number in tqdm(range(self.samples), "candidates", disable=not progress, leave=False):
             self.supernet.choose(self.architecture(number))
-            loss = sum_segment_losses(self.objective, self.own.sample_segments, self.reduce)
+            loss = sum_segment_losses(self.objective, self.own.sample_segments)
             first[number] = math.inf if math.isnan(loss) else loss
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
         self.scores, self.figures_by = {}, {}  # those of a search that was extended are of other weights
@@ -122,8 +122,8 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
     settings = RandomIndependentSettings
     longer = "Give each candidate more steps by more --epochs or a smaller --samples."
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, settings, reduce)
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
+        super().__init__(objective, config, settings)
         self.samples, self.rungs = settings.samples, settings.rungs
         self.alive = list(range(self.samples + len(self.named)))
         if self._steps_of(0).stop < len(self.alive):

@@ -7,7 +7,7 @@ from typing import Any
 
 from flair_nas.genotype import Genotype
 from flair_nas.search.bilevel import ModelOptimizer
-from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures, Strategy
+from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.search.settings import CommonSettings, StrategySettings
 
 
@@ -23,12 +23,10 @@ class Retrained(Strategy):
 
     settings = StrategySettings  # those of the search
 
-    def __init__(
-        self, search: Strategy, searched: int, objective: Objective, config: CommonSettings, reduce: Reduce | None
-    ) -> None:
+    def __init__(self, search: Strategy, searched: int, objective: Objective, config: CommonSettings) -> None:
         self.search, self.searched, self.objective = search, searched, objective
         self.bears_nan, self.finishing = search.bears_nan, search.finishing
-        self.optimizer = ModelOptimizer(objective, config, reduce)
+        self.optimizer = ModelOptimizer(objective, config)
         self.alone: Genotype | None = None  # the genotype that trains alone
 
     def step(self, epoch: int, step: int) -> StepFigures:
