@@ -9,8 +9,9 @@ from collections.abc import Callable
 from accelerate import Accelerator
 
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.continual import continue_from, find_stage
+from flair_nas.search.continual import check_space, continue_from, load_stage
 from flair_nas.search.objectives import several
+from flair_nas.search.processes import by_main
 from flair_nas.search.protocols import Data, Objective, Strategy
 from flair_nas.search.registry import strategy_class
 from flair_nas.search.several_config import settings_class
@@ -30,18 +31,20 @@ def make_objective(
     progress: bool = False,
 ) -> Objective:
     """Make the objective of the settings. `data` or `make` take its place as in `search_genotype`."""
-    stage = find_stage(config)  # before data are read, which may take a while
-    objective = (make or read_data(config, data, progress))(accelerator)
+    stage = None
+    if config.continual.after is not None:  # before data are read, which may take a while
+        stage = load_stage(config.continual.after)
+        check_space(stage, config)
+    if make is None:
+        check_config(config, settings_class(config.objective))
+        kind = several if config.objective == "several" else task_module(config.objective)
+        # the main process has put the data into a cache when the others read them
+        corpus = by_main(accelerator, lambda: kind.read(config, data, progress)) or kind.read(config, data)
+        objective: Objective = kind.build(config, corpus, accelerator)
+    else:
+        objective = make(accelerator)
     continue_from(objective, config.continual, stage)
     return objective
-
-
-def read_data(config: SearchSettings, data: Data = None, progress: bool = False) -> Callable[[Accelerator], Objective]:
-    """Read the data that the settings name, or those passed; return a function that makes their objective."""
-    check_config(config, settings_class(config.objective))
-    kind = several if config.objective == "several" else task_module(config.objective)
-    corpus = kind.read(config, data, progress)
-    return lambda accelerator: kind.build(config, corpus, accelerator)
 
 
 def log_derived_settings(objective: Objective) -> None:

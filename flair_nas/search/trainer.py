@@ -24,9 +24,8 @@ from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.search.build import log_derived_settings, make_strategy, read_data
+from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import SearchConfig, SearchSettings
-from flair_nas.search.continual import continue_from, find_stage
 from flair_nas.search.health import explain_failure, explain_tasks
 from flair_nas.search.processes import average, by_main, gather, make_accelerator, only_main_logs
 from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
@@ -120,20 +119,16 @@ def search_genotype(
         if config.learn == "intra" and changed(config, "carry"):
             log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
                         config.carry, f"--fixed NAME,carry={config.carry}")  # fmt: skip
-        stage = find_stage(config)
 
-        def prepare() -> tuple[Run[SearchSettings], Callable[[Accelerator], Objective]]:
+        def open_folder() -> Run[SearchSettings]:
             may_change = [*PLACES, *get_kinds(ColumnFormat), "tasks"]  # the checkpoint has the fingerprint of the data
             may_change += ["init_range", "embedding_init_range", "frequency_bias"]  # of the first step
             may_change += ["epochs"] * config.is_extendable
             may_change += ["carry"] * (not config.history)  # without gates it has no meaning
-            run = stack.enter_context(open_run(out, config, may_change=may_change, quantity="search", command=command))
-            return run, objective or read_data(config, text, progress)
+            return stack.enter_context(open_run(out, config, may_change=may_change, quantity="search", command=command))
 
-        # the main process keeps the folder for all, and has put the data into a cache when the others read them
-        run, make = by_main(accelerator, prepare) or (Run(out, config), objective or read_data(config, text))
-        built = make(accelerator)
-        continue_from(built, config.continual, stage)
+        run = by_main(accelerator, open_folder) or Run(out, config)  # the main process keeps the folder for all
+        built = make_objective(config, accelerator, data=text, make=objective, progress=progress)
         return _Search(run, built, accelerator, progress).run_all()
 
 
