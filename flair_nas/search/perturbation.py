@@ -64,10 +64,9 @@ def _nodes(
 ) -> Iterator[tuple[Tensor, str, Sequence[int], int, Sequence[int]]]:
     """Yield the relaxed nodes of the cell, then of the gates, as `decide` takes them."""
     for one in objective.supernet.relaxed():
-        is_cell, is_entries = one.part == "intra", one.name.endswith("_entries")
-        may_drop = not is_cell and not is_entries  # between the nodes of a gate
-        for rows in [[row] for row in range(len(one.arch))] if is_entries else _group_rows(one.arch):
-            if is_cell and avoid_first and len(rows) > 1:
+        may_drop = one.kind == "links"
+        for rows in [[row] for row in range(len(one.arch))] if one.kind == "entries" else _group_rows(one.arch):
+            if one.kind == "cell" and avoid_first and len(rows) > 1:
                 _switch_off(one.arch, one.relaxation, rows.pop(0))
             keep = len(rows) if may_drop and one.relaxation in ONE_PER_PAIR else count
             yield one.arch, one.relaxation, rows, keep, range(0 if may_drop else 1, len(OPERATIONS))

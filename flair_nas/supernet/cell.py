@@ -29,9 +29,10 @@ from flair_nas.nn.matrix_product import masked, product
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import run_cell
 from flair_nas.nn.state import RecurrentState, State, initial_state
-from flair_nas.supernet.derive import derive, margins
+from flair_nas.supernet.base import Relaxed, SupernetBase
+from flair_nas.supernet.derive import derive
 from flair_nas.supernet.gates import relax_gates, relaxed_gates, relaxed_matrices
-from flair_nas.supernet.relaxation import Relaxed, Sampler, SupernetBase
+from flair_nas.supernet.relaxation import Sampler
 
 
 class CellSupernet(CellBase, SupernetBase):
@@ -185,12 +186,7 @@ class CellSupernet(CellBase, SupernetBase):
 
     def relaxed(self) -> list[Relaxed]:
         """Return the architecture weights: ``cell``, and those of relaxed gates."""
-        return [Relaxed("cell", "intra", self.arch, self.relaxation), *relaxed_matrices(self)]
-
-    def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
-        """Compute how clear each choice of cell and gates is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
-        gates = [margin for gate in relaxed_gates(self).values() for margin in gate.margins(edges_per_node)]
-        return {"intra": margins(self.arch, self.relaxation, edges_per_node, avoid_first), "inter": gates}
+        return [Relaxed("cell", "cell", self.arch, self.relaxation), *relaxed_matrices(self)]
 
     def form(self) -> tuple[bool, str]:
         """Return the options `highway` and `carry`."""
@@ -294,18 +290,9 @@ class InterCellSupernet(nn.Module, SupernetBase):
         gates: dict[str, Any] = {name: gate.derive(edges_per_node) for name, gate in relaxed_gates(self.cell).items()}
         return dataclasses.replace(self.cell.genotype, **gates)
 
-    def batch_statistics(self) -> contextlib.AbstractContextManager[None]:
-        """Do nothing: no state is normalised."""
-        return contextlib.nullcontext()
-
     def relaxed(self) -> list[Relaxed]:
         """Return the architecture weights of both gates."""
         return relaxed_matrices(self.cell)
-
-    def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
-        """Compute how clear each choice of the gates is, from 0 to 1, as ``inter``."""
-        gates = relaxed_gates(self.cell).values()
-        return {"inter": [margin for gate in gates for margin in gate.margins(edges_per_node)]}
 
 
 OneDirection = CellSupernet | InterCellSupernet

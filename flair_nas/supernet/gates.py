@@ -13,8 +13,9 @@ from flair_nas.nn.gates import GateBase
 from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import relaxed_gate_plan
 from flair_nas.nn.matrix_product import product
-from flair_nas.supernet.derive import derive_gate, gate_margins
-from flair_nas.supernet.relaxation import Relaxed, Sampler
+from flair_nas.supernet.base import Relaxed
+from flair_nas.supernet.derive import derive_gate
+from flair_nas.supernet.relaxation import Sampler
 
 OF_ENTRIES = "darts"
 """Relaxation of a gate's entries: one softmax per entry."""
@@ -75,10 +76,6 @@ class GateSupernet(GateBase):
         """Return everything that engines need besides the weights."""
         return GateProgram(relaxed_gate_plan(self.history, self.form, self.links), self.mixing_weights())
 
-    def margins(self, edges_per_node: int = 1) -> list[float]:
-        """Compute how clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.gate_margins`."""
-        return gate_margins(self.arch_entry, self.arch, self.relaxation, edges_per_node)
-
     def derive(self, edges_per_node: int = 1) -> Gate:
         """Derive the gate from the present architecture weights."""
         return derive_gate(self.arch_entry, self.arch, self.relaxation, edges_per_node)
@@ -106,6 +103,6 @@ def relaxed_matrices(cell: CellBase) -> list[Relaxed]:
     """Return the architecture weights of relaxed gates: ``NAME_entries``, and ``NAME`` if there are edges."""
     matrices = []
     for name, gate in relaxed_gates(cell).items():
-        matrices.append(Relaxed(f"{name}_entries", "inter", gate.arch_entry, OF_ENTRIES))
-        matrices += [Relaxed(name, "inter", gate.arch, gate.relaxation)] if gate.arch.numel() else []
+        matrices.append(Relaxed(f"{name}_entries", "entries", gate.arch_entry, OF_ENTRIES))
+        matrices += [Relaxed(name, "links", gate.arch, gate.relaxation)] if gate.arch.numel() else []
     return matrices

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -96,35 +95,3 @@ def deviations(arch: Tensor, relaxation: str) -> Tensor:
     """Compute the distance of each mixing weight of `arch` from uniform, [E, 5]; MAD is their mean (ESS section 4)."""
     arch = arch.detach().double()
     return (relax(arch, relaxation) - relax(torch.zeros_like(arch), relaxation)).abs()
-
-
-class Relaxed(NamedTuple):
-    """Matrix of architecture weights of a supernet."""
-
-    name: str  # in the history
-    part: str  # ``intra`` of the cell, or ``inter`` of the gates
-    arch: nn.Parameter  # [E, 5]
-    relaxation: str
-
-
-class SupernetBase:
-    """Parts that all supernets share: what follows from their architecture weights alone."""
-
-    def relaxed(self) -> list[Relaxed]:
-        """Return the matrices of architecture weights, each once."""
-        raise NotImplementedError
-
-    def architecture(self) -> dict[str, list[nn.Parameter]]:
-        """Return the architecture weights: ``intra`` of the cell, ``inter`` of the gates."""
-        return {part: [one.arch for one in self.relaxed() if one.part == part] for part in ("intra", "inter")}
-
-    def mixing_tables(self) -> dict[str, Tensor]:
-        """Return the mixing weights without noise, [E, 5], by the name of their matrix."""
-        return {one.name: relax(one.arch.detach(), one.relaxation) for one in self.relaxed()}
-
-    def mean_absolute_deviations(self) -> dict[str, float]:
-        """Compute MAD of the mixing weights of each part that has some."""
-        parts: dict[str, list[Tensor]] = {}
-        for one in self.relaxed():
-            parts.setdefault(one.part, []).append(deviations(one.arch, one.relaxation).flatten())
-        return {part: float(torch.cat(found).mean()) for part, found in parts.items()}

@@ -142,13 +142,13 @@ def test_one_genotype_runs_in_all_tasks(tasks: list[dict[str, Any]]) -> None:
     objective = objective_of(settings(tasks))
     cell = load_genotype("relu0-tanh1")
     objective.supernet.choose(cell)
-    prose, names = objective.supernet.supernets
+    prose, names = objective.supernet.parts
     assert [part._chosen.genotype for part in (prose, names.ahead, names.back)] == [cell] * 3
 
 
 def test_tasks_share_one_architecture_and_their_order_does_not_matter(tasks: list[dict[str, Any]]) -> None:
     objective = objective_of(settings(tasks))
-    prose, names = objective.supernet.supernets
+    prose, names = objective.supernet.parts
     assert prose.arch is names.ahead.arch is names.back.arch
     assert prose.weight_hidden is not names.ahead.weight_hidden
     assert architecture_weights(objective) == [prose.arch]
@@ -170,7 +170,7 @@ def test_shared_weights_need_one_width(tasks: list[dict[str, Any]]) -> None:
     with pytest.raises(FlairNasError, match=r"shared_weights: weight_input is .*set reproject: 6 in the files"):
         objective_of(settings(tasks, shared_weights=True))
     narrow = [tasks[0], {**tasks[1], "reproject": 6}, {**tasks[1], "reproject": 6, "name": "more", "batch_size": 6}]
-    prose, names, more = objective_of(settings(narrow, shared_weights=True)).supernet.supernets
+    prose, names, more = objective_of(settings(narrow, shared_weights=True)).supernet.parts
     assert prose.weight_nodes is names.ahead.weight_nodes is more.ahead.weight_nodes
     assert names.back.weight_input is more.back.weight_input is not names.ahead.weight_input
 
