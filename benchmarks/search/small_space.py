@@ -188,6 +188,10 @@ class _Looked(nn.Module):
         """Look at a cell."""
         self.cell = genotype
 
+    def batch_statistics(self) -> NoReturn:
+        """Refuse: a table has no losses of a supernet."""
+        _refuse()
+
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """Return nothing: there are no architecture weights."""
         return _NoGroups()

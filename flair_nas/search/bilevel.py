@@ -68,6 +68,20 @@ def mean_gradients(
     return float(total), gradients
 
 
+def validation_loss(objective: Objective, steps: Iterable[int], epoch: int = 1) -> float:
+    """Compute the mean loss of some validation batches of an epoch, in evaluation mode and without carried states."""
+    losses: list[Tensor] = []
+    objective.module.eval()
+    objective.restart()
+    with torch.no_grad(), objective.supernet.batch_statistics():
+        for step in steps:
+            parts = objective.validation_batch(epoch, step).parts
+            losses += [objective.validation_loss(part, keep_state=True).double() for part in parts]
+    objective.module.train()
+    average([mean := torch.stack(losses).mean()])
+    return float(mean)
+
+
 def first_order(
     objective: Objective, validation_batch: Batch, *, architecture: Sequence[nn.Parameter] | None = None
 ) -> tuple[float, list[Tensor]]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.genotype import OPERATIONS, Genotype
-from flair_nas.search.bilevel import ModelOptimizer, preserve
-from flair_nas.search.processes import average
+from flair_nas.search.bilevel import ModelOptimizer, preserve, validation_loss
 from flair_nas.search.protocols import Objective
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
 
@@ -34,16 +34,7 @@ def select_by_perturbation(
         the next best.
     """
     objective, config = model_optimizer.objective, model_optimizer.config
-
-    def score() -> float:
-        """Compute the loss on the first segments of the validation part, without dropout."""
-        objective.module.eval()
-        with objective.supernet.batch_statistics():
-            objective.restart()
-            loss = sum_segment_losses(objective, segments)
-        objective.module.train()
-        return loss
-
+    score = partial(validation_loss, objective, range(segments))
     with preserve(objective.module.state_dict().values()):
         done, margins = 0, list[float]()
         nodes = list(_nodes(objective, config.edges_per_node, avoid_first))
@@ -127,14 +118,3 @@ def _switch_off(arch: Tensor, relaxation: str, row: int) -> None:
 def _group_rows(arch: Tensor) -> list[list[int]]:
     """Return the rows of each node."""
     return [group.tolist() for group in torch.split(torch.arange(len(arch)), group_sizes(len(arch)))]
-
-
-def sum_segment_losses(objective: Objective, segments: int) -> float:
-    """Sum the losses on the first segments of the validation part; the model is in evaluation mode."""
-    total = torch.zeros((), dtype=torch.float64)
-    with torch.no_grad():
-        for segment in range(segments):
-            for part in objective.validation_batch(1, segment).parts:
-                total += float(objective.validation_loss(part, keep_state=True))
-    average([total])
-    return float(total)

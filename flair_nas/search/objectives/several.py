@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.metric import MEAN_COST, Evaluation, Guess
 from flair_nas.runs.random_state import random_state, restore_random_state
-from flair_nas.search.bilevel import model_weights
-from flair_nas.search.perturbation import sum_segment_losses
+from flair_nas.search.bilevel import model_weights, validation_loss
 from flair_nas.search.protocols import JSON, Batch, BatchPart, Data, Objective, carry_step
 from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.search.tasks import task_module
@@ -104,7 +103,10 @@ class SeveralObjective(Objective):
         self.module = nn.ModuleList(objective.module for objective in self.objectives)
         weights = config.weights or [1.0] * len(self.objectives)
         self.shares = [weight / sum(weights) for weight in weights]
-        self.untrained = self._measure_untrained()
+        randomness = random_state()
+        self.untrained = [validation_loss(objective, range(SEGMENTS)) for objective in self.objectives]
+        restore_random_state(randomness)
+        self.restart()
         self.name = "; ".join(f"{name}: {objective.name}" for name, objective in objectives.items())
         tasks = config.portable()["tasks"]
         parts = [f"{objective.fingerprint} {task}" for objective, task in zip(self.objectives, tasks)]
@@ -114,18 +116,6 @@ class SeveralObjective(Objective):
         self.derived = "; ".join([f"steps of an epoch: {turns}", *derived])
         self._turns: tuple[int, list[tuple[int, int]]] = (0, [])
         self._starts = [[(1, 0)] * len(self.objectives)]
-
-    def _measure_untrained(self) -> list[float]:
-        """Measure the loss of each untrained model; all processes have the mean over their parts of the batches."""
-        randomness, losses = random_state(), []
-        for objective in self.objectives:
-            objective.module.eval()
-            with objective.supernet.batch_statistics():
-                losses.append(sum_segment_losses(objective, SEGMENTS) / SEGMENTS / self.config.parts)
-            objective.module.train()
-            objective.restart()
-        restore_random_state(randomness)
-        return losses
 
     # --- data ---
 

@@ -132,18 +132,10 @@ class ControllerSearch(SharedRandomSearch):
 
     def _loss(self, genotype: Genotype, epoch: int, place: int) -> float:
         """Compute the loss of a cell on a validation batch, without dropout and from a state of zeros."""
-        import torch
-
-        from flair_nas.search.processes import average
+        from flair_nas.search.bilevel import validation_loss
 
         self.supernet.choose(self._form(genotype))
-        module = self.objective.module.eval()
-        with torch.no_grad():
-            parts = self.objective.validation_batch(epoch, place).parts
-            total = torch.stack([self.objective.validation_loss(part).double().cpu() for part in parts]).mean()
-        module.train()
-        average([total])
-        return float(total)
+        return validation_loss(self.objective, [place], epoch)
 
     def finish(self, progress: bool) -> None:
         """Draw candidates, all different if a few draws allow, and compare them with the shared weights."""

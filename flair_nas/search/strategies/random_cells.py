@@ -92,13 +92,12 @@ class SharedRandomSearch(candidates.Candidates):
 
     def finish(self, progress: bool) -> None:
         """Score all candidates on a few segments, and the best of them on the whole validation part."""
-        from flair_nas.search.perturbation import sum_segment_losses
+        from flair_nas.search.bilevel import validation_loss
 
-        module = self.objective.module.eval()
         first: dict[int, float] = {}
         for number in tqdm(range(self.samples), "candidates", disable=not progress, leave=False):
             self.supernet.choose(self.architecture(number))
-            loss = sum_segment_losses(self.objective, self.own.sample_segments)
+            loss = validation_loss(self.objective, range(self.own.sample_segments))
             first[number] = math.inf if math.isnan(loss) else loss
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
         self.scores, self.figures_by = {}, {}  # those of a search that was extended are of other weights
@@ -106,7 +105,6 @@ class SharedRandomSearch(candidates.Candidates):
             self.supernet.choose(self.architecture(number))
             self.score(number)
         self.finished = True
-        module.train()
 
 
 class IndependentRandomSearch(candidates.TrainedCandidates):
