@@ -57,7 +57,7 @@ def derive(
 def margins(
     arch: Tensor, relaxation: str, edges_per_node: int = 1, avoid_first: bool = False, kind: str = "cell"
 ) -> list[float]:
-    """Compute how clear each choice is, from 0 (a tie) to 1; arguments are those of `derive`, and the kind of `Relaxed`.
+    """Compute how clear each choice is, from 0 (a tie) to 1; arguments are those of `derive` and `Relaxed`.
 
     It is the lead of the weakest kept edge, relative to that edge. Choices without other edges have no number.
     """

@@ -281,7 +281,6 @@ def test_settings_that_contradict_each_other(settings: dict[str, Any], words: st
     ("settings", "words"),
     [
         ({"strategy": "evolution"}, "allow .* children of 2 steps, and population 100 takes all of them"),
-        ({"strategy": "evolution", "tournament": 100}, "takes all of them: set a smaller --child-steps, or more --ep"),
         ({"strategy": "local-search", "child_steps": [5000]}, "steps, and a child takes 5000"),
     ],
 )

@@ -79,10 +79,16 @@ class Candidates(Strategy):
     """Search among whole cells: one supernet that runs one architecture at a time, and the scores so far.
 
     It is judged by its best candidate, once all are compared.
+
+    Attributes:
+        kept: names of the attributes that a checkpoint holds.
+        kept_cells: names of those that are lists of genotypes.
     """
 
     bears_nan = True  # a cell has no normalisation, and one that fails is no reason to stop
     finishing = "comparing the candidates"
+    kept: tuple[str, ...] = ("steps_done", "finished", "scores", "figures_by")
+    kept_cells: tuple[str, ...] = ()
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         from flair_nas.search.bilevel import ModelOptimizer
@@ -131,14 +137,16 @@ class Candidates(Strategy):
         return draw(self.config, number)
 
     def state_dict(self) -> JSON:
-        """Return scores and progress."""
-        progress = {"steps_done": self.steps_done, "finished": self.finished}
-        return progress | {"scores": dict(self.scores), "figures_by": dict(self.figures_by)}
+        """Return what is kept."""
+        cells = {name: [cell.to_dict() for cell in getattr(self, name)] for name in self.kept_cells}
+        return {name: getattr(self, name) for name in self.kept} | cells
 
     def load_state_dict(self, state: JSON) -> None:
-        """Restore scores and progress."""
-        self.scores, self.figures_by = dict(state["scores"]), dict(state["figures_by"])
-        self.steps_done, self.finished = state["steps_done"], state["finished"]
+        """Restore what is kept."""
+        for name in self.kept:
+            setattr(self, name, state[name])
+        for name in self.kept_cells:
+            setattr(self, name, [Genotype.from_dict(cell) for cell in state[name]])
 
     def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
         """Return the cost of the best candidate."""
@@ -158,6 +166,7 @@ class Candidates(Strategy):
 class TrainedCandidates(Candidates):
     """Search that trains each candidate on its own, from the same first weights and on the same text."""
 
+    kept = (*Candidates.kept, "first_weights")
     planned_steps: float  # of a candidate that is trained to the end; with schedule cosine its rate is 0 then
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
@@ -190,15 +199,14 @@ class TrainedCandidates(Candidates):
         return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def state_dict(self) -> JSON:
-        """Return scores, progress and the first weights."""
-        return {**super().state_dict(), "named": self.descriptions, "first_weights": self.first_weights}
+        """Return what is kept, and the candidates of the settings."""
+        return super().state_dict() | {"named": self.descriptions}
 
     def load_state_dict(self, state: JSON) -> None:
-        """Restore scores and progress, unless a candidate of the settings is another genotype now."""
+        """Restore what is kept, unless a candidate of the settings is another genotype now."""
         super().load_state_dict(state)
         if state["named"] != self.descriptions:
             raise FlairNasError(
                 "a genotype among the candidates has changed since this search began; choose another folder, or give "
                 "it back"
             )
-        self.first_weights = state["first_weights"]

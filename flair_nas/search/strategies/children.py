@@ -52,6 +52,8 @@ class ChildSearch(TrainedCandidates):
 
     finishing = "scoring each child"
     longer = "Give each child more steps by a larger --child-steps, and as many children by more --epochs."
+    kept = (*TrainedCandidates.kept, "stage", "trained")
+    kept_cells: tuple[str, ...] = ("children",)
     title: str
     enough: int
     own: ChildSettings
@@ -140,19 +142,12 @@ class ChildSearch(TrainedCandidates):
         self.finished = True
 
     def state_dict(self) -> JSON:
-        """Return scores, children, progress of the present one, and the state of the generator."""
-        return super().state_dict() | {
-            "children": [child.to_dict() for child in self.children],
-            "stage": self.stage,
-            "trained": self.trained,
-            "random": self.random.getstate(),
-        }
+        """Return what is kept, and the state of the generator."""
+        return super().state_dict() | {"random": self.random.getstate()}
 
     def load_state_dict(self, state: JSON) -> None:
         """Go on with the child whose turn it was."""
         super().load_state_dict(state)
-        self.children = [Genotype.from_dict(child) for child in state["children"]]
-        self.stage, self.trained = state["stage"], state["trained"]
         self.random.setstate(state["random"])
         self.supernet.choose(self.children[-1])
 

@@ -69,6 +69,8 @@ class ControllerSearch(SharedRandomSearch):
     """
 
     settings = EnasSettings
+    kept = (*SharedRandomSearch.kept, "last")
+    kept_cells = ("drawn",)
     own: EnasSettings
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
@@ -156,15 +158,13 @@ class ControllerSearch(SharedRandomSearch):
         return {**super().end_epoch(), **self.last, "mean_reward": self.controller.mean_reward}
 
     def state_dict(self) -> JSON:
-        """Return scores, progress and the controller."""
-        drawn = [genotype.to_dict() for genotype in self.drawn]
-        return super().state_dict() | {"reinforce": self.controller.state_dict(), "drawn": drawn, "last": self.last}
+        """Return what is kept, and the controller."""
+        return super().state_dict() | {"reinforce": self.controller.state_dict()}
 
     def load_state_dict(self, state: JSON) -> None:
-        """Restore scores, progress and the controller."""
+        """Restore what is kept, and the controller."""
         super().load_state_dict(state)
         self.controller.load_state_dict(state["reinforce"])
-        self.last, self.drawn = dict(state["last"]), [Genotype.from_dict(genotype) for genotype in state["drawn"]]
         self.supernet.choose(self.architecture(0))
 
     def verdict(self, history: Sequence[JSON]) -> str:

@@ -118,6 +118,7 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
     """
 
     settings = RandomIndependentSettings
+    kept = (*candidates.TrainedCandidates.kept, "alive", "rung", "place", "trained", "weights")
     longer = "Give each candidate more steps by more --epochs or a smaller --samples."
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
@@ -197,11 +198,4 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
     def load_state_dict(self, state: JSON) -> None:
         """Go on with the candidate whose turn it was."""
         super().load_state_dict(state)
-        self.alive, self.rung, self.place = state["alive"], state["rung"], state["place"]
-        self.trained, self.weights = dict(state["trained"]), dict(state["weights"])
         self.supernet.choose(self.architecture(self.candidate))
-
-    def state_dict(self) -> JSON:
-        """Return scores and progress, and the weights of the candidates that go on."""
-        names = ("alive", "rung", "place", "trained", "weights")
-        return super().state_dict() | {name: getattr(self, name) for name in names}
