@@ -518,7 +518,7 @@ def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> No
         ({**KINDS["inter"], "fixed": "relu0,recurrence=elementwise"}, "fixed relu0,.* which goes with no gates"),
         (
             {**KINDS["halving"], "recurrence": "elementwise"},
-            "relu0-tanh1 has recurrence=full, and all cells of a search have that of the setting .*, elementwise",
+            "relu0-tanh1 is not of this space, highway cells of 2 nodes with recurrence=elementwise",
         ),
         ({"hidden_size": 0, "learn": "joint"}, "hidden_size .*history must be at least 1"),
     ],

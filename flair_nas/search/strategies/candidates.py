@@ -55,15 +55,11 @@ class TrainedSettings(CandidateSettings):
                 problems.append(f"candidates: {error}")
                 continue
             histories = {gate.history if gate else 0 for gate in (genotype.state_gate, genotype.input_gate)}
-            if len(genotype.nodes) != config.nodes or not genotype.highway or histories != {config.history}:
+            space = (config.nodes, True, config.recurrence, {config.history})
+            if (len(genotype.nodes), genotype.highway, genotype.recurrence, histories) != space:
                 problems.append(
-                    f"candidates: {text} is not of this space, highway cells of {config.nodes} nodes with gates over "
-                    f"{config.history} steps"
-                )
-            elif genotype.recurrence != config.recurrence:
-                problems.append(
-                    f"candidates: {text} has recurrence={genotype.recurrence}, and all cells of a search have that of "
-                    f"the setting recurrence, {config.recurrence}"
+                    f"candidates: {text} is not of this space, highway cells of {config.nodes} nodes with recurrence="
+                    f"{config.recurrence} and gates over {config.history} steps"
                 )
         return problems
 
