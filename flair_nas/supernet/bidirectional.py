@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from flair_nas.genotype import Genotype
 from flair_nas.supernet.base import Relaxed, SupernetBase
-from flair_nas.supernet.cell import OneDirection
+from flair_nas.supernet.cell import OneDirection, cell_of
 
 
 class BothDirections(nn.Module, SupernetBase):
@@ -31,7 +31,7 @@ class BothDirections(nn.Module, SupernetBase):
         self.back = copy.deepcopy(supernet, {id(part): part for part in same})
         self.parts = (self.ahead, self.back)
         for direction in self.parts:
-            direction.reset_parameters()
+            cell_of(direction).reset_parameters()
         self.hidden_size = supernet.hidden_size
         self.sampler = supernet.sampler
 

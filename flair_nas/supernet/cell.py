@@ -272,10 +272,6 @@ class InterCellSupernet(nn.Module, SupernetBase):
         self.cell = SearchedCell(input_size, hidden_size, bare, init_range)
         self.sampler = Sampler()
         relax_gates(self.cell, history, gate, relaxation, self.sampler, gate_links)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew from the global generator."""
         self.cell.reset_parameters()
 
     def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
