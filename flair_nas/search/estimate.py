@@ -70,18 +70,18 @@ def estimate_search(
     per_epoch = [learned.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds: list[float] = []
     learned.module.train()
-    epoch = 1 + min(config.own.warmup_epochs, config.epochs - 1)  # the steps of a warm-up are not those of the rest
-    for step in range(min(steps + 1, per_epoch[0] if per_epoch else 0)):
-        if seconds and sum(seconds) > ENOUGH:
+    epoch = 1 + config.own.warmup_epochs  # the steps of a warm-up are not those of the rest
+    for step in range(min(steps + 1, per_epoch[0])):
+        if sum(seconds) > ENOUGH:
             break
         started = time.perf_counter()
         strategy.step(epoch, step)
         if accelerator.device.type == "cuda":
             torch.cuda.synchronize(accelerator.device)
         seconds.append(time.perf_counter() - started)
-    evaluation = learned.evaluation_seconds() + strategy.end_seconds() if seconds else 0.0
-    step_seconds = statistics.median(seconds[1:] or seconds) if seconds else 0.0
-    mean_steps = round(statistics.mean(per_epoch)) if per_epoch else 0
+    evaluation = learned.evaluation_seconds() + strategy.end_seconds()
+    step_seconds = statistics.median(seconds[1:] or seconds)
+    mean_steps = round(statistics.mean(per_epoch))
     return Estimate(
         parameters=sum(parameter.numel() for parameter in model_weights(learned)),
         architecture_parameters=sum(parameter.numel() for parameter in architecture_weights(learned)),

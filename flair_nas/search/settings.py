@@ -35,7 +35,7 @@ class CommonSettings:
                          choices=("intra", "inter", "joint"))  # fmt: skip
     hidden_size: int = setting(300, "hidden size H, and on text size D of the embedding", **COUNT)
     batch_size: int = setting(256, "sequences in a batch, over all processes", low=2, high=1_000_000)
-    epochs: int = setting(40, "passes over the training data", low=0, high=1_000_000)
+    epochs: int = setting(40, "passes over the training data", **COUNT)
     seed: int = setting(1, "seed of everything random", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
                              choices=("float32", "bfloat16"))  # fmt: skip

@@ -156,7 +156,7 @@ class _Search:
         else:
             self._train()
         genotype = self._keep_genotype() if finished else self._describe_genotype()
-        if self.accelerator.is_main_process and run.history:
+        if self.accelerator.is_main_process:
             from flair_nas.drawing.charts import draw_progress
 
             draw_progress(run.history, run.folder / "progress.svg", self.objective.metric)
@@ -295,15 +295,13 @@ class _Search:
         history, key = self.run.history, self.objective.metric.key
         return {
             "epochs": self.epoch,
-            f"supernet_{key}": history[-1][key] if history else None,
+            f"supernet_{key}": history[-1][key],
             "seconds": sum_seconds(history),
         }
 
     def _judge(self) -> tuple[str, bool]:
         """Return the verdict, and False if the search learned nothing."""
         history, strategy, metric = self.run.history, self.strategy, self.objective.metric
-        if not history:
-            return strategy.verdict(history), True
         figures = strategy.figures(history)
         if figures.get("tasks"):
             failure, learned = explain_tasks(self.objective.tasks, figures)

@@ -85,8 +85,7 @@ class GradientSettings(StrategySettings):
         """Return a sentence for each setting without effect, and for too few epochs."""
         sampled, perturbed, joint = self.sampling != "none", self.selection == "perturbation", config.learn == "joint"
         checks = [
-            (config.epochs == 0, "epochs must be at least 1 for strategy gradient"),
-            (0 < config.epochs <= self.warmup_epochs,
+            (config.epochs <= self.warmup_epochs,
              f"warmup_epochs {self.warmup_epochs} must be less than epochs {config.epochs}: else no architecture "
              "weight learns"),
             (config.learn == "inter" and (self.avoid_first or self.most_identity is not None),
