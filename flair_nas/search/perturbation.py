@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,9 +24,9 @@ _OFF = -1e9  # architecture weight whose mixing weight is 0
 
 
 def select_by_perturbation(
-    model_optimizer: ModelOptimizer, *, avoid_first: bool, steps: int, segments: int, progress: bool
+    model_optimizer: ModelOptimizer, settings: Any, progress: bool
 ) -> tuple[Genotype, list[float]]:
-    """Decide a supernet node by node; all its weights are restored afterwards.
+    """Decide a supernet node by node, with the settings of the strategy; all its weights are restored afterwards.
 
     A choice is scored on some validation segments. Between two decisions, the model weights make some training steps.
 
@@ -34,14 +35,14 @@ def select_by_perturbation(
         the next best.
     """
     objective, config = model_optimizer.objective, model_optimizer.config
-    score = partial(validation_loss, objective, range(segments))
+    score = partial(validation_loss, objective, range(settings.sample_segments))
     with preserve(objective.module.state_dict().values()):
         done, margins = 0, list[float]()
-        nodes = list(_nodes(objective, config.edges_per_node, avoid_first))
+        nodes = list(_nodes(objective, config.edges_per_node, settings.avoid_first))
         for node in tqdm(nodes, "deciding nodes", disable=not progress, leave=False):
             margins += decide(*node, score)
             objective.restart()
-            for _ in range(steps):
+            for _ in range(settings.selection_steps):
                 place = done % objective.steps(config.epochs)
                 model_optimizer.step(config.epochs, place, objective.training_batch(config.epochs, place))
                 done += 1

@@ -115,7 +115,7 @@ class SeveralObjective(Objective):
         derived = [f"{name}: {objective.derived}" for name, objective in objectives.items() if objective.derived]
         self.derived = "; ".join([f"steps of an epoch: {turns}", *derived])
         self._turns: tuple[int, list[tuple[int, int]]] = (0, [])
-        self._starts = [[(1, 0)] * len(self.objectives)]
+        self._starts: list[tuple[int, int]] = []  # where each task is when the epoch of the turns begins
 
     # --- data ---
 
@@ -134,22 +134,16 @@ class SeveralObjective(Objective):
             counts = self._counts(epoch)
             places = [(task, step) for task, count in enumerate(counts) for step in range(count)]
             self._turns = epoch, sorted(places, key=lambda place: ((place[1] + 0.5) / counts[place[0]], place[0]))
+            done = sum(self._counts(earlier)[0] for earlier in range(1, epoch))  # by each task, if turns are equal
+            self._starts = [carry_step(objective, 1, done) for objective in self.objectives]
         return self._turns[1][step]
-
-    def _start(self, epoch: int) -> list[tuple[int, int]]:
-        """Return where each task is when an epoch of equal turns begins: its own epoch and step."""
-        while len(self._starts) < epoch:
-            counts = self._counts(len(self._starts))
-            places = zip(self.objectives, self._starts[-1], counts)
-            self._starts.append([carry_step(task, own, step + count) for task, (own, step), count in places])
-        return self._starts[epoch - 1]
 
     def training_batch(self, epoch: int, step: int) -> Batch:
         """Return a batch of the task whose turn it is. Only its weights change: the others do not decay."""
         task, step = self._turn(epoch, step)
         settings, objective = self.settings[task], self.objectives[task]
         if self.config.balance == "equal":  # the task reads on where its last turn ended
-            epoch, first = self._start(epoch)[task]
+            epoch, first = self._starts[task]
             epoch, step = carry_step(objective, epoch, first + step)
         batch = objective.training_batch(epoch, step)
         rate = settings.learning_rate / self.config.learning_rate

@@ -150,14 +150,9 @@ class Evolution(ChildSearch):
         return self.population.clears(cost, self.stage)
 
     def end_epoch(self) -> JSON:
-        """Return the best score, the mean cost of the population, and the hurdles."""
-        members, hurdles = self.population.members, self.population.hurdles
-        costs = [member.cost for member in members if math.isfinite(member.cost)]
-        figures = super().end_epoch() | {"population_cost": sum(costs) / len(costs) if costs else None}
-        if self.own.hurdle_every:
-            mean = sum(member.stage for member in members) / max(len(members), 1)
-            figures |= {"hurdles": [*hurdles], "mean_stage": mean}
-        return figures
+        """Return the best score, and the hurdles if there are some."""
+        hurdles = {"hurdles": [*self.population.hurdles]} if self.own.hurdle_every else {}
+        return super().end_epoch() | hurdles
 
     def state_dict(self) -> JSON:
         """Return the state of the children, and the population."""

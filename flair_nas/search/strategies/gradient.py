@@ -251,13 +251,7 @@ class GradientStrategy(Strategy):
         last = self.config.epochs
         self._set_temperature(last, self.objective.steps(last) - 1)  # a search that goes on here has made no step
         randomness = random_state()
-        self.selected, self.margins = select_by_perturbation(
-            self.model_optimizer,
-            avoid_first=self.own.avoid_first,
-            steps=self.own.selection_steps,
-            segments=self.own.sample_segments,
-            progress=progress,
-        )
+        self.selected, self.margins = select_by_perturbation(self.model_optimizer, self.own, progress)
         restore_random_state(randomness)  # for a search that is extended
 
     def genotype(self) -> Genotype:
