@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,10 +107,10 @@ class ControllerSearch(SharedRandomSearch):
             steps = [self.learn(epoch, number) for number in range(self.own.controller_steps)]
             draws = [draw for drawn, _ in steps for draw in drawn]
             self.last = {
-                "reward": _mean([reward for _, rewards in steps for reward in rewards]),
-                "spread": _mean([draw.spread for draw in draws]),
+                "reward": statistics.fmean([reward for _, rewards in steps for reward in rewards]),
+                "spread": statistics.fmean([draw.spread for draw in draws]),
                 "different_cells": len({draw.genotype for draw in draws}),
-                "moved": _mean([self.controller.distance(draw) for draw in steps[-1][0]]),
+                "moved": statistics.fmean([self.controller.distance(draw) for draw in steps[-1][0]]),
             }
             self.supernet.choose(self.architecture(0))
         return figures
@@ -182,7 +183,3 @@ class ControllerSearch(SharedRandomSearch):
         started = time.perf_counter()
         self.learn(1, 0)
         return (time.perf_counter() - started) * self.own.controller_steps
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

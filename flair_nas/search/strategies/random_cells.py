@@ -133,11 +133,8 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
         self.rung, self.place = 0, 0  # whose turn it is
         self.trained: dict[int, int] = {}  # steps of each candidate
         self.weights: dict[int, dict[str, Tensor]] = {}  # of those that will go on
-        self.planned_steps = 0.0
-        count = len(self.alive)
-        for rung in range(self.rungs):
-            self.planned_steps += len(self._steps_of(rung)) / count
-            count = -(-count // 2)
+        counts = [-(-len(self.alive) // 2**rung) for rung in range(self.rungs)]  # candidates in each rung
+        self.planned_steps = sum(len(self._steps_of(rung)) / count for rung, count in enumerate(counts))
         self.supernet.choose(self.architecture(self.candidate))
 
     @property
