@@ -57,7 +57,9 @@ def _nodes(
     """Yield the relaxed nodes of the cell, then of the gates, as `decide` takes them."""
     for one in objective.supernet.relaxed():
         may_drop = one.kind == "links"
-        for rows in [[row] for row in range(len(one.arch))] if one.kind == "entries" else _group_rows(one.arch):
+        count_of_rows = len(one.arch)
+        sizes = [1] * count_of_rows if one.kind == "entries" else group_sizes(count_of_rows)
+        for rows in map(Tensor.tolist, torch.arange(count_of_rows).split(sizes)):
             if one.kind == "cell" and avoid_first and len(rows) > 1:
                 _switch_off(one.arch, one.relaxation, rows.pop(0))
             keep = len(rows) if may_drop and one.relaxation in ONE_PER_PAIR else count
@@ -114,8 +116,3 @@ def _switch_off(arch: Tensor, relaxation: str, row: int) -> None:
     arch[row] = _OFF
     if relaxation in ONE_PER_PAIR:
         arch[row, 0] = 0.0
-
-
-def _group_rows(arch: Tensor) -> list[list[int]]:
-    """Return the rows of each node."""
-    return [group.tolist() for group in torch.split(torch.arange(len(arch)), group_sizes(len(arch)))]

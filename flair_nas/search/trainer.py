@@ -143,6 +143,8 @@ class _Search:
         self.strategy = make_strategy(objective, self.config)
         self.guess = objective.guess()
         self.judged_against = objective.guess(self.strategy.judged_on)
+        fixed = self.config.fixed_genotype()
+        self.fixed = None if fixed is None else fixed.spec()
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
@@ -236,7 +238,7 @@ class _Search:
             "epoch": self.epoch,
             "finished": finished,
             "text": self.objective.fingerprint,
-            "fixed": self._describe_fixed(),
+            "fixed": self.fixed,
             "model": self.objective.module.state_dict(),
             "strategy": self.strategy.state_dict(),
             "random": gather(random_state()),
@@ -251,7 +253,6 @@ class _Search:
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
-        fixed = self._describe_fixed()
         processes = self.accelerator.num_processes
         (data, before), (saved_data, saved_before) = (
             text.partition(" after ")[::2] for text in (self.objective.fingerprint, state["text"])
@@ -261,7 +262,7 @@ class _Search:
              f"the data have changed since this search began; they are now those of {self.objective.name}"),
             (before != saved_before,
              f"the weights of {self.config.continual.after}, from which this search goes on, have changed since"),
-            (fixed != state["fixed"],
+            (self.fixed != state["fixed"],
              f"the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} when this search began"),
             (processes != len(state["random"]),
              f"this search began with {len(state['random'])} processes and has {processes} now, so it would differ"),
@@ -274,10 +275,6 @@ class _Search:
         self.epoch = state["epoch"]
         restore_random_state(state["random"][self.accelerator.process_index])
         return self.run.is_finished(self.epoch if state["finished"] else None, early=self.strategy.converged())
-
-    def _describe_fixed(self) -> str | None:
-        fixed = self.config.fixed_genotype()
-        return None if fixed is None else fixed.spec()
 
     def _keep_genotype(self) -> Genotype:
         """Return the genotype in the file of a finished search; write the file anew if it is missing or another."""

@@ -264,8 +264,6 @@ class InterCellSupernet(nn.Module, SupernetBase):
         init_range: float | None = None,
     ) -> None:
         super().__init__()
-        if cell.recurrence == "elementwise":
-            raise ValueError(f"the cell {cell} has recurrence=elementwise, which goes with no gates")
         bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, carry=carry, origin={})
         self.input_size, self.hidden_size = input_size, hidden_size
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout

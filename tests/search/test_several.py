@@ -70,7 +70,7 @@ def objective_of(config: SeveralSearchConfig) -> SeveralObjective:
 
 def one_task(config: SeveralSearchConfig, number: int) -> SeveralObjective:
     """The objective of a single task, which the settings refuse."""
-    name, task = list(config.named_tasks().items())[number]
+    name, task = list(config.named_tasks.items())[number]
     alone = dataclasses.replace(config)
     alone._named, alone.tasks = {name: task}, alone.tasks[number : number + 1]
     return build(alone, read(alone), make_accelerator("cpu", "float32"))
@@ -81,7 +81,7 @@ def test_a_single_task_equals_a_search_of_its_own_to_the_bit(
     number: int, tasks: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     config = settings(tasks, weight_decay=1e-4)
-    (task := list(config.named_tasks().values())[number]).epochs = 2
+    (task := list(config.named_tasks.values())[number]).epochs = 2
     alone = search_genotype(task, tmp_path / "alone", progress=False)
     with_one = search_genotype(
         dataclasses.replace(config, learning_rate=config.learning_rate),

@@ -31,7 +31,7 @@ SEGMENTS = 10
 
 def read(config: SeveralSearchConfig, data: Data = None, progress: bool = False) -> list[Data]:
     """Read the data of each task, or check those passed, in the order of the tasks."""
-    tasks = config.named_tasks()
+    tasks = config.named_tasks
     if data is not None and (not isinstance(data, list) or len(data) != len(tasks)):
         raise FlairNasError(f"a search on {len(tasks)} tasks takes a list with the data of each, got {brief(data)}")
     corpora = []
@@ -44,7 +44,7 @@ def read(config: SeveralSearchConfig, data: Data = None, progress: bool = False)
 def build(config: SeveralSearchConfig, data: Sequence[Data], accelerator: Accelerator) -> SeveralObjective:
     """Build a model for each task, with one architecture, on the device; seeds the generators."""
     objectives: dict[str, Objective] = {}
-    for (name, task), corpus in zip(config.named_tasks().items(), data):
+    for (name, task), corpus in zip(config.named_tasks.items(), data):
         with _naming(name):
             objectives[name] = task_module(task.objective).build(task, corpus, accelerator)
     for one, other in itertools.combinations(objectives, 2):
@@ -91,7 +91,7 @@ class SeveralObjective(Objective):
 
     def __init__(self, objectives: Mapping[str, Objective], config: SeveralSearchConfig) -> None:
         self.tasks, self.objectives, self.config = objectives, list(objectives.values()), config
-        self.settings = list(config.named_tasks().values())
+        self.settings = list(config.named_tasks.values())
         supernets = [cast(OneTask, objective.supernet) for objective in self.objectives]
         try:
             self.supernet = SharedSupernet(supernets, config.shared_weights)
