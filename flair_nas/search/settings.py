@@ -87,19 +87,6 @@ class CommonSettings:
             self._parsed[self.fixed] = parse_genotype(self.fixed or "")
         return self._parsed[self.fixed]
 
-    def batch_problems(self, min_sequences: int, processes: int = 1) -> list[str]:
-        """Return a sentence if parts and processes do not divide a batch, or leave less than a number of sequences."""
-        parts = f"{self.parts} parts" + f" for each of {processes} processes" * (processes > 1)
-        sequences, rest = divmod(self.batch_size, max(self.parts, 1) * processes)  # 0 is out of range already
-        if rest:
-            return [f"batch_size {self.batch_size} cannot be divided into {parts}"]
-        if sequences < min_sequences:
-            return [
-                f"batch_size {self.batch_size} leaves less than {min_sequences} sequences in a part, with {parts}: "
-                f"batch normalisation needs {min_sequences}"
-            ]
-        return []
-
     def portable(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults, without places, for a genotype's provenance."""
         return {name: value for name, value in changed(self).items() if name not in PLACES}
@@ -155,10 +142,6 @@ class StrategySettings:
     def method(self, config: CommonSettings) -> str:
         """Return the method in a few words, for a genotype's provenance; empty for the name of the strategy."""
         return ""
-
-    def min_sequences(self, config: CommonSettings) -> int:
-        """Return the fewest sequences in a part of a batch: 2 for a relaxed cell, normalised over the batch."""
-        return 1 if self.relaxation is None or config.learn == "inter" else 2
 
 
 @dataclass

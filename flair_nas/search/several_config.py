@@ -54,7 +54,7 @@ class SeveralSearchConfig(SearchSettings):
         """Setting that lets the cells of one task share no weights, in words."""
         return "objective several"
 
-    def batch_problems(self, min_sequences: int, processes: int = 1) -> list[str]:
+    def batch_problems(self, processes: int = 1) -> list[str]:
         """Return nothing: each task has batches of its own."""
         return []
 
