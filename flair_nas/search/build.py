@@ -44,9 +44,13 @@ def make_objective(
     else:
         objective = make(accelerator)
     continue_from(objective, config.continual, stage)
+    return objective
+
+
+def log_derived_settings(objective: Objective) -> None:
+    """Log the settings that follow from the data, if any."""
     if objective.derived:
         log.info("%s: %s", objective.name, objective.derived)
-    return objective
 
 
 def make_strategy(objective: Objective, config: SearchSettings) -> Strategy:

@@ -12,7 +12,7 @@ from accelerate import Accelerator
 
 from flair_nas.runs.memory import peak_memory_mb
 from flair_nas.search.bilevel import architecture_weights, model_weights
-from flair_nas.search.build import make_objective, make_strategy
+from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.protocols import Data, Objective
@@ -66,6 +66,7 @@ def estimate_search(
     config.check()
     accelerator = make_accelerator(config.device, config.precision)
     learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
+    log_derived_settings(learned)
     strategy = make_strategy(learned, config)
     per_epoch = [learned.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds: list[float] = []

@@ -24,7 +24,7 @@ from flair_nas.runs.epoch_record import EpochClock, EpochRecord, sum_seconds
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.search.build import make_objective, make_strategy
+from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.health import explain_failure, explain_tasks
 from flair_nas.search.processes import average, by_main, gather, make_accelerator, only_main_logs
@@ -169,6 +169,8 @@ class _Search:
 
     def _train(self) -> None:
         objective, epochs = self.objective, range(self.epoch + 1, self.config.epochs + 1)
+        if not self.epoch:
+            log_derived_settings(objective)
         steps = {epoch: objective.steps(epoch) for epoch in epochs}
         display = _Display(sum(steps.values()), self.config.epochs, self.strategy, objective.metric, self.progress)
         with contextlib.closing(display):
