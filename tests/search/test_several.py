@@ -72,7 +72,7 @@ def one_task(config: SeveralSearchConfig, number: int) -> SeveralObjective:
     """The objective of a single task, which the settings refuse."""
     name, task = list(config.named_tasks.items())[number]
     alone = dataclasses.replace(config)
-    alone._named, alone.tasks = {name: task}, alone.tasks[number : number + 1]
+    alone.named_tasks, alone.tasks = {name: task}, alone.tasks[number : number + 1]
     return build(alone, read(alone), make_accelerator("cpu", "float32"))
 
 
