@@ -67,7 +67,7 @@ def test_a_search_is_that_of_the_plain_loop(relaxation: str, order: int, text: P
         epochs=9,
     )  # fmt: skip
     objective = objective_of(config, double=True)
-    strategy = make_strategy(objective, config, None)
+    strategy = make_strategy(objective, config)
     start = weights_of(objective.module)
     places = [(1 + k // objective.steps(1), k % objective.steps(1)) for k in range(STEPS)]
     segments: list[Any] = []

@@ -188,6 +188,10 @@ class _Looked(nn.Module):
         """Look at a cell."""
         self.cell = genotype
 
+    def batch_statistics(self) -> NoReturn:
+        """Refuse: a table has no losses of a supernet."""
+        _refuse()
+
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """Return nothing: there are no architecture weights."""
         return _NoGroups()
@@ -213,7 +217,7 @@ def trainings(
     config = make_settings(SearchConfig, {**SETTINGS, **own})
     objective = build(config, read(config), make_accelerator("cpu", "float32"))
     first = {name: value.clone() for name, value in objective.module.state_dict().items()}
-    optimizer = ModelOptimizer(objective, config, None)
+    optimizer = ModelOptimizer(objective, config)
     for cell in cells:
         objective.supernet.choose(cell)
         objective.module.load_state_dict(first)

@@ -311,7 +311,7 @@ def make_search(text: str, precision: str) -> tuple[gradient.GradientStrategy, T
     accelerator = make_accelerator(config.device, config.precision)
     objective = text_objective.build(config, text_objective.read(config), accelerator)
     objective.module.train()
-    return gradient.GradientStrategy(objective, config, config.strategy, None), objective
+    return gradient.GradientStrategy(objective, config, config.strategy), objective
 
 
 def shares_of_rows(strategy: gradient.GradientStrategy, objective: TextObjective, steps: range) -> dict[tuple, float]:

@@ -20,7 +20,7 @@ from benchmarks.json_lines import lines_in, put
 from flair_nas.search.bilevel import architecture_weights
 from flair_nas.search.build import make_objective, make_strategy
 from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.search.processes import make_accelerator, make_reduce
+from flair_nas.search.processes import make_accelerator
 
 RESULTS = Path(__file__).parents[1] / "results" / "tagging_search_share.jsonl"
 
@@ -29,7 +29,7 @@ def measure(config: TaggingSearchConfig, steps: int) -> tuple[float, float, floa
     """Median seconds of a step and of its supernet alone, and the median share of a step that is outside it."""
     accelerator = make_accelerator("cpu", config.precision)
     objective = make_objective(config, accelerator)
-    strategy = make_strategy(objective, config, make_reduce(accelerator))
+    strategy = make_strategy(objective, config)
     objective.module.train()
     net, given = objective.supernet, list[PackedSequence]()
     hook = net.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))

@@ -106,14 +106,14 @@ def load_prior(path: Path | None = None) -> CostModel:
         data = json.loads(read_file(path, _MAX_BYTES))
         if (data["format"], data["version"]) != (FORMAT, VERSION):
             raise ValueError(f"{data['format']}, version {data['version']}, is not {FORMAT}, version {VERSION}")
-        if (names := data["features"]) != [*FEATURES]:
-            other = sorted({*names} ^ {*FEATURES}) or ["their order"]
-            raise ValueError(f"its features are not those of this version: {', '.join(map(str, other[:3]))}")
-        mean, rows = np.array(data["mean"], dtype=np.float64), data["precision"]
-        lower = np.zeros((len(FEATURES), len(FEATURES)))
-        lower[np.tril_indices(len(FEATURES))] = [value for row in rows for value in row]
-        precision = lower + np.tril(lower, -1).T
-        if mean.shape != (len(FEATURES),) or not np.isfinite(mean).all() or np.linalg.eigvalsh(precision)[0] <= 0:
+        if other := {*(names := data["features"])} - {*FEATURES}:
+            raise ValueError(f"this version has no features {', '.join(sorted(other)[:3])}")
+        places = [FEATURES.index(name) for name in names]
+        lower = np.zeros((len(names), len(names)))
+        lower[np.tril_indices(len(names))] = [value for row in data["precision"] for value in row]
+        mean, precision = CostModel.empty().mean, CostModel.empty().precision  # of features that it lacks
+        mean[places], precision[np.ix_(places, places)] = data["mean"], lower + np.tril(lower, -1).T
+        if not np.isfinite(mean).all() or np.linalg.eigvalsh(precision)[0] <= 0:
             raise ValueError("its weights are no distribution")
     except (OSError, ValueError, KeyError, TypeError, np.linalg.LinAlgError) as error:
         raise FlairNasError(f"{path}: this prior cannot be read ({error}). Use --prior none, or restore it") from None

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from flair_nas.errors import NotFiniteError, name_largest_gradient
 from flair_nas.runs.random_state import random_state, restore_random_state
-from flair_nas.search.protocols import REMEDY, Batch, BatchPart, Objective, Reduce
+from flair_nas.search.processes import average
+from flair_nas.search.protocols import REMEDY, Batch, BatchPart, Objective
 from flair_nas.search.settings import CommonSettings
 
 
@@ -43,7 +44,6 @@ def mean_gradients(
     loss: Callable[[BatchPart], Tensor],
     parts: Sequence[BatchPart],
     parameters: Sequence[nn.Parameter],
-    reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
     """Compute the mean loss of the parts of a batch, all of one size, and its gradient by each parameter, or zeros."""
     losses: list[Tensor] = []
@@ -64,23 +64,32 @@ def mean_gradients(
         for parameter in others:
             parameter.requires_grad_(True)
     total = torch.stack(losses).sum()
-    if reduce is not None:
-        reduce([total, *gradients])
+    average([total, *gradients])
     return float(total), gradients
 
 
+def validation_loss(objective: Objective, steps: Iterable[int], epoch: int = 1) -> float:
+    """Compute the mean loss of some validation batches of an epoch, in evaluation mode and without carried states."""
+    losses: list[Tensor] = []
+    objective.module.eval()
+    objective.restart()
+    with torch.no_grad(), objective.supernet.batch_statistics():
+        for step in steps:
+            parts = objective.validation_batch(epoch, step).parts
+            losses += [objective.validation_loss(part, keep_state=True).double() for part in parts]
+    objective.module.train()
+    average([mean := torch.stack(losses).mean()])
+    return float(mean)
+
+
 def first_order(
-    objective: Objective,
-    validation_batch: Batch,
-    *,
-    architecture: Sequence[nn.Parameter] | None = None,
-    reduce: Reduce | None = None,
+    objective: Objective, validation_batch: Batch, *, architecture: Sequence[nn.Parameter] | None = None
 ) -> tuple[float, list[Tensor]]:
     """Compute the validation loss and ∇_α L_val(w, α); see `second_order`. Running statistics stay as they were."""
     architecture = architecture_weights(objective) if architecture is None else architecture
     validate = partial(objective.validation_loss, keep_state=True)
     with preserve(objective.module.buffers()):
-        return mean_gradients(objective, validate, validation_batch.parts, architecture, reduce)
+        return mean_gradients(objective, validate, validation_batch.parts, architecture)
 
 
 def second_order(
@@ -92,7 +101,6 @@ def second_order(
     weight_decay: float = 0.0,
     clip: float | None = None,
     architecture: Sequence[nn.Parameter] | None = None,
-    reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
     """Compute ∇_α L_val(w', α) - ξ k (∇_α L_train(w+, α) - ∇_α L_train(w-, α)) / 2ε with w' = w - ξ ∇_w L_train(w, α).
 
@@ -107,14 +115,13 @@ def second_order(
         weight_decay: of the model weights.
         clip: largest norm of the model's gradient; None for no clipping.
         architecture: the architecture weights to learn; all of them when None.
-        reduce: averages tensors over processes; None for one process.
 
     Returns:
         The validation loss at w', and a gradient per architecture weight.
     """
     weights = model_weights(objective)
     architecture = list(architecture_weights(objective) if architecture is None else architecture)
-    differentiate = partial(mean_gradients, objective, reduce=reduce)
+    differentiate = partial(mean_gradients, objective)
     train, validate = partial(training_loss, objective), partial(objective.validation_loss, keep_state=True)
     randomness = random_state()
     with preserve([*objective.module.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
@@ -181,8 +188,8 @@ class ModelOptimizer:
     gradient_norm = 0.0  # of the last step, before it was clipped
     done: float | None = None  # share of the training that is over; None: that of the epochs
 
-    def __init__(self, objective: Objective, config: CommonSettings, reduce: Reduce | None) -> None:
-        self.objective, self.config, self.reduce = objective, config, reduce
+    def __init__(self, objective: Objective, config: CommonSettings) -> None:
+        self.objective, self.config = objective, config
         self.weights = model_weights(objective)
         self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
 
@@ -202,7 +209,7 @@ class ModelOptimizer:
         """Make a step; return the loss. A NotFiniteError leaves the weights as they were."""
         weights = self.weights if batch.weights is None else batch.weights
         train = partial(training_loss, self.objective, keep_state=True)
-        loss, gradients = mean_gradients(self.objective, train, batch.parts, weights, self.reduce)
+        loss, gradients = mean_gradients(self.objective, train, batch.parts, weights)
         place = f"epoch {epoch}, step {step + 1}: training loss {loss:g}"
         self.gradient_norm = check_finite(self.objective, place, loss, weights, gradients)
         self.optimizer.param_groups[0]["lr"] = self.learning_rate(epoch, batch)
@@ -226,10 +233,10 @@ class ArchitectureOptimizer:
         """Make a step; return the validation loss. A NotFiniteError leaves the weights as they were."""
         objective, model = self.model.objective, self.model
         if self.order == 1:
-            loss, gradients = first_order(objective, validation, architecture=self.weights, reduce=model.reduce)
+            loss, gradients = first_order(objective, validation, architecture=self.weights)
         else:
             loss, gradients = second_order(
-                objective, training, validation, architecture=self.weights, reduce=model.reduce,
+                objective, training, validation, architecture=self.weights,
                 learning_rate=model.learning_rate(epoch, training), weight_decay=model.config.weight_decay,
                 clip=model.clip(training),
             )  # fmt: skip

@@ -63,8 +63,21 @@ class SearchSettings(CommonSettings):
             *self.common_problems(),
             *self.own.problems(self),
             *self.continual.problems(self, self.own, self.unshared),
-            *self.batch_problems(self.own.min_sequences(self)),
+            *self.batch_problems(),
         ]
+
+    def batch_problems(self, processes: int = 1) -> list[str]:
+        """Return a sentence if parts and processes do not divide a batch, or leave a relaxed cell one sequence."""
+        parts = f"{self.parts} parts" + f" for each of {processes} processes" * (processes > 1)
+        sequences, rest = divmod(self.batch_size, max(self.parts, 1) * processes)  # 0 is out of range already
+        is_normalised = self.own.relaxation is not None and self.learn != "inter"
+        checks = [
+            (rest, f"batch_size {self.batch_size} cannot be divided into {parts}"),
+            (not rest and sequences == 1 and is_normalised,
+             f"batch_size {self.batch_size} leaves less than 2 sequences in a part, with {parts}: batch normalisation "
+             "needs 2"),
+        ]  # fmt: skip
+        return [message for wrong, message in checks if wrong]
 
 
 @dataclass

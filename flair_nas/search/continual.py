@@ -62,15 +62,6 @@ def load_stage(folder: str | Path) -> Stage:
     return Stage(folder, config, load_genotype(str(folder)), state["model"], state["text"].partition(" after ")[0])
 
 
-def find_stage(config: SearchSettings) -> Stage | None:
-    """Return the finished search that settings go on from; None if they begin anew. Refuse one of another space."""
-    if config.continual.after is None:
-        return None
-    stage = load_stage(config.continual.after)
-    check_space(stage, config)
-    return stage
-
-
 def check_space(stage: Stage, config: SearchSettings) -> None:
     """Raise an error if a finished search and these settings have different spaces."""
     same = ["objective", "nodes", "hidden_size", "history", "recurrence", "learn", "directions", "fixed", "gate"]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from flair_nas.genotype import OPERATIONS, Edge, Genotype
 
 _KEPT = OPERATIONS[1:]  # all but drop
+_BOUND, _TEMPERATURE = 2.25, 5.0  # of the logits (tanh_constant and temperature)
 
 
 class Draw(NamedTuple):
@@ -32,8 +33,6 @@ class Controller(nn.Module):
     Args:
         nodes: number of nodes N.
         size: size d of the LSTM.
-        tanh_constant: κ, bound of a logit.
-        temperature: τ, that logits are divided by.
         locality: λ; the logit of a tail that is k nodes back falls by k² / λ. None for no such term.
 
     Shape of the parameters:
@@ -42,17 +41,9 @@ class Controller(nn.Module):
         (attn_v).
     """
 
-    def __init__(
-        self,
-        nodes: int = 8,
-        size: int = 64,
-        tanh_constant: float = 2.25,
-        temperature: float = 5.0,
-        locality: float | None = 6.0,
-    ) -> None:
+    def __init__(self, nodes: int = 8, size: int = 64, locality: float | None = 6.0) -> None:
         super().__init__()
-        self.nodes, self.size = nodes, size
-        self.tanh_constant, self.temperature, self.locality = tanh_constant, temperature, locality
+        self.nodes, self.locality = nodes, locality
         self.lstm = nn.Parameter(torch.empty(2 * size, 4 * size))
         self.start = nn.Parameter(torch.empty(size))
         self.operations = nn.Parameter(torch.empty(len(_KEPT), size))
@@ -114,7 +105,7 @@ class Controller(nn.Module):
         return Draw(Genotype(tuple(edges)), log_p.sum(), -(log_p.exp() * log_p).sum(), sum(spreads) / len(spreads))
 
     def _bounded(self, logits: Tensor) -> Tensor:
-        return self.tanh_constant * torch.tanh(logits / self.temperature)
+        return _BOUND * torch.tanh(logits / _TEMPERATURE)
 
     def _cell(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         i, f, o, g = (torch.cat([x, h]) @ self.lstm).chunk(4)

@@ -14,7 +14,7 @@ from flair_nas.runs.memory import peak_memory_mb
 from flair_nas.search.bilevel import architecture_weights, model_weights
 from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import SearchConfig, SearchSettings
-from flair_nas.search.processes import make_accelerator, make_reduce
+from flair_nas.search.processes import make_accelerator
 from flair_nas.search.protocols import Data, Objective
 from flair_nas.settings.fields import check_config
 
@@ -67,22 +67,22 @@ def estimate_search(
     accelerator = make_accelerator(config.device, config.precision)
     learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
     log_derived_settings(learned)
-    strategy = make_strategy(learned, config, make_reduce(accelerator))
+    strategy = make_strategy(learned, config)
     per_epoch = [learned.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds: list[float] = []
     learned.module.train()
-    epoch = 1 + min(config.own.warmup_epochs, config.epochs - 1)  # the steps of a warm-up are not those of the rest
-    for step in range(min(steps + 1, per_epoch[0] if per_epoch else 0)):
-        if seconds and sum(seconds) > ENOUGH:
+    epoch = 1 + config.own.warmup_epochs  # the steps of a warm-up are not those of the rest
+    for step in range(min(steps + 1, per_epoch[0])):
+        if sum(seconds) > ENOUGH:
             break
         started = time.perf_counter()
         strategy.step(epoch, step)
         if accelerator.device.type == "cuda":
             torch.cuda.synchronize(accelerator.device)
         seconds.append(time.perf_counter() - started)
-    evaluation = learned.evaluation_seconds() + strategy.description.end_seconds() if seconds else 0.0
-    step_seconds = statistics.median(seconds[1:] or seconds) if seconds else 0.0
-    mean_steps = round(statistics.mean(per_epoch)) if per_epoch else 0
+    evaluation = learned.evaluation_seconds() + strategy.end_seconds()
+    step_seconds = statistics.median(seconds[1:] or seconds)
+    mean_steps = round(statistics.mean(per_epoch))
     return Estimate(
         parameters=sum(parameter.numel() for parameter in model_weights(learned)),
         architecture_parameters=sum(parameter.numel() for parameter in architecture_weights(learned)),
@@ -92,5 +92,5 @@ def estimate_search(
         evaluation_seconds=evaluation,
         epoch_seconds=step_seconds * mean_steps + evaluation,
         total_seconds=step_seconds * sum(per_epoch) + evaluation * len(per_epoch),
-        finishing=strategy.description.finishing,
+        finishing=strategy.finishing,
     )

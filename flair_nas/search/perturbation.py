@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.genotype import OPERATIONS, Genotype
-from flair_nas.search.bilevel import ModelOptimizer, preserve
-from flair_nas.search.protocols import Objective, Reduce
-from flair_nas.supernet import CellSupernet, SharedSupernet
-from flair_nas.supernet.cell import cell_of
-from flair_nas.supernet.gates import OF_ENTRIES, relaxed_gates
+from flair_nas.search.bilevel import ModelOptimizer, preserve, validation_loss
+from flair_nas.search.protocols import Objective
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
-from flair_nas.supernet.shared import directions
 
 _OFF = -1e9  # architecture weight whose mixing weight is 0
-_KEPT = range(1, len(OPERATIONS))  # all operations but drop
 
 
 def select_by_perturbation(
-    model_optimizer: ModelOptimizer, *, avoid_first: bool, steps: int, segments: int, progress: bool
+    model_optimizer: ModelOptimizer, settings: Any, progress: bool
 ) -> tuple[Genotype, list[float]]:
-    """Decide a supernet node by node; all its weights are restored afterwards.
+    """Decide a supernet node by node, with the settings of the strategy; all its weights are restored afterwards.
 
     A choice is scored on some validation segments. Between two decisions, the model weights make some training steps.
 
@@ -38,23 +35,14 @@ def select_by_perturbation(
         the next best.
     """
     objective, config = model_optimizer.objective, model_optimizer.config
-
-    def score() -> float:
-        """Compute the loss on the first segments of the validation part, without dropout."""
-        objective.module.eval()
-        with objective.supernet.batch_statistics():
-            objective.restart()
-            loss = sum_segment_losses(objective, segments, model_optimizer.reduce)
-        objective.module.train()
-        return loss
-
+    score = partial(validation_loss, objective, range(settings.sample_segments))
     with preserve(objective.module.state_dict().values()):
         done, margins = 0, list[float]()
-        nodes = list(_nodes(objective, config.edges_per_node, avoid_first))
+        nodes = list(_nodes(objective, config.edges_per_node, settings.avoid_first))
         for node in tqdm(nodes, "deciding nodes", disable=not progress, leave=False):
             margins += decide(*node, score)
             objective.restart()
-            for _ in range(steps):
+            for _ in range(settings.selection_steps):
                 place = done % objective.steps(config.epochs)
                 model_optimizer.step(config.epochs, place, objective.training_batch(config.epochs, place))
                 done += 1
@@ -67,19 +55,15 @@ def _nodes(
     objective: Objective, count: int, avoid_first: bool
 ) -> Iterator[tuple[Tensor, str, Sequence[int], int, Sequence[int]]]:
     """Yield the relaxed nodes of the cell, then of the gates, as `decide` takes them."""
-    whole = objective.supernet
-    supernet = directions(whole.first if isinstance(whole, SharedSupernet) else whole)[0]  # both share what is decided
-    if isinstance(supernet, CellSupernet):
-        for rows in _group_rows(supernet.arch):
-            if avoid_first and len(rows) > 1:
-                _switch_off(supernet.arch, supernet.relaxation, rows.pop(0))
-            yield supernet.arch, supernet.relaxation, rows, count, _KEPT
-    for gate in relaxed_gates(cell_of(supernet)).values():
-        for row in range(gate.history):
-            yield gate.arch_entry, OF_ENTRIES, [row], 1, _KEPT
-        for rows in _group_rows(gate.arch):
-            keep = len(rows) if gate.relaxation in ONE_PER_PAIR else count
-            yield gate.arch, gate.relaxation, rows, keep, range(len(OPERATIONS))
+    for one in objective.supernet.relaxed():
+        may_drop = one.kind == "links"
+        count_of_rows = len(one.arch)
+        sizes = [1] * count_of_rows if one.kind == "entries" else group_sizes(count_of_rows)
+        for rows in map(Tensor.tolist, torch.arange(count_of_rows).split(sizes)):
+            if one.kind == "cell" and avoid_first and len(rows) > 1:
+                _switch_off(one.arch, one.relaxation, rows.pop(0))
+            keep = len(rows) if may_drop and one.relaxation in ONE_PER_PAIR else count
+            yield one.arch, one.relaxation, rows, keep, range(0 if may_drop else 1, len(OPERATIONS))
 
 
 @torch.no_grad()
@@ -132,20 +116,3 @@ def _switch_off(arch: Tensor, relaxation: str, row: int) -> None:
     arch[row] = _OFF
     if relaxation in ONE_PER_PAIR:
         arch[row, 0] = 0.0
-
-
-def _group_rows(arch: Tensor) -> list[list[int]]:
-    """Return the rows of each node."""
-    return [group.tolist() for group in torch.split(torch.arange(len(arch)), group_sizes(len(arch)))]
-
-
-def sum_segment_losses(objective: Objective, segments: int, reduce: Reduce | None) -> float:
-    """Sum the losses on the first segments of the validation part; the model is in evaluation mode."""
-    total = torch.zeros((), dtype=torch.float64)
-    with torch.no_grad():
-        for segment in range(segments):
-            for part in objective.validation_batch(1, segment).parts:
-                total += float(objective.validation_loss(part, keep_state=True))
-    if reduce is not None:
-        reduce([total])
-    return float(total)

@@ -9,13 +9,12 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import broadcast_object_list, gather_object, reduce
 from torch import Tensor
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.device import check_precision, choose_device
-from flair_nas.search.protocols import Reduce
 
 Result = TypeVar("Result")
 
@@ -39,21 +38,16 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
     return Accelerator(**options)
 
 
-def make_reduce(accelerator: Accelerator) -> Reduce | None:
-    """Make a function that averages tensors over all processes, in place; None for one process."""
-    if accelerator.num_processes == 1:
-        return None
-
-    def reduce(tensors: list[Tensor]) -> None:
-        if not tensors:
-            return
-        flat = torch.cat([tensor.detach().flatten().to(accelerator.device) for tensor in tensors])  # one message
-        with _explain_lost_processes():
-            reduced = accelerator.reduce(flat, reduction="mean")
-        for tensor, part in zip(tensors, reduced.split([tensor.numel() for tensor in tensors])):
-            tensor.copy_(part.view_as(tensor))
-
-    return reduce
+def average(tensors: list[Tensor]) -> None:
+    """Average tensors over all processes, in place; with one process they stay."""
+    state = PartialState()
+    if not tensors or state.num_processes == 1:
+        return
+    flat = torch.cat([tensor.detach().flatten().to(state.device) for tensor in tensors])  # one message
+    with _explain_lost_processes():
+        reduced = reduce(flat, reduction="mean")
+    for tensor, part in zip(tensors, reduced.split([tensor.numel() for tensor in tensors])):
+        tensor.copy_(part.view_as(tensor))
 
 
 def gather(value: Result) -> list[Result]:

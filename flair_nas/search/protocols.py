@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 JSON: TypeAlias = dict[str, Any]  # or the like for a checkpoint
 BatchPart: TypeAlias = Any  # its type is known to its objective alone
 Data: TypeAlias = Any  # of an objective, such as a text or a corpus
-Reduce: TypeAlias = "Callable[[list[Tensor]], None]"
-"""Function that averages tensors over processes, in place."""
 REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
 """Advice after a loss that is not finite."""
 
@@ -104,42 +102,16 @@ class StepFigures(NamedTuple):
     mad: Mapping[str, float] = {}  # of the architecture weights, by part; empty if there are none
 
 
-class Description:
-    """Description of a strategy: the part that judges its genotype, and a verdict on it."""
-
-    bears_nan: bool = False  # True if a search goes on after an epoch whose valid loss is not finite
-    judged_on: str = "valid"  # part of the data that `cost` is a figure of, ``valid`` or ``train``
-    finishing: str = ""  # the work of `Strategy.finish` in a few words, if it takes a while
-    longer: str = ""  # advice, in a sentence, that gives each candidate more training, if each is trained alone
-
-    def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
-        """Return the cost after some epochs, comparable with that of a guess; None if the two cannot be compared."""
-        loss, value = (math.inf if history[-1][key] is None else history[-1][key] for key in ("dev_loss", metric.key))
-        return metric.cost(Evaluation(loss, value))
-
-    def figures(self, history: Sequence[JSON]) -> JSON:
-        """Return the objective's figures of the genotype, where there are some."""
-        return history[-1] if self.judged_on == "valid" else {}
-
-    def verdict(self, history: Sequence[JSON]) -> str:
-        """Return a plain sentence on the reliability of the genotype; empty if there is nothing to say.
-
-        Losses in the history are None where they were not finite.
-        """
-        return ""
-
-    def end_seconds(self) -> float:
-        """Return the seconds of end-of-epoch work done in the last step."""
-        return 0.0
-
-
 class Strategy(Protocol):
-    """Strategy of a search, as the trainer calls it."""
+    """Strategy of a search, as the trainer calls it, and what it says of its genotype."""
 
     settings: ClassVar[type[StrategySettings]]  # the dataclass of its own settings
-    description: Description = Description()
+    bears_nan: bool = False  # True if a search goes on after an epoch whose valid loss is not finite
+    judged_on: str = "valid"  # part of the data that `cost` is a figure of, ``valid`` or ``train``
+    finishing: str = ""  # the work of `finish` in a few words, if it takes a while
+    longer: str = ""  # advice, in a sentence, that gives each candidate more training, if each is trained alone
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None: ...
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None: ...
 
     @abstractmethod
     def step(self, epoch: int, step: int) -> StepFigures:
@@ -168,3 +140,23 @@ class Strategy(Protocol):
     def finish(self, progress: bool) -> None:
         """Finish after the last epoch, such as by a comparison of candidates."""
         return None
+
+    def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
+        """Return the cost after some epochs, comparable with that of a guess; None if the two cannot be compared."""
+        loss, value = (math.inf if history[-1][key] is None else history[-1][key] for key in ("dev_loss", metric.key))
+        return metric.cost(Evaluation(loss, value))
+
+    def figures(self, history: Sequence[JSON]) -> JSON:
+        """Return the objective's figures of the genotype, where there are some."""
+        return history[-1] if self.judged_on == "valid" else {}
+
+    def verdict(self, history: Sequence[JSON]) -> str:
+        """Return a plain sentence on the reliability of the genotype; empty if there is nothing to say.
+
+        Losses in the history are None where they were not finite.
+        """
+        return ""
+
+    def end_seconds(self) -> float:
+        """Return the seconds of end-of-epoch work done in the last step."""
+        return 0.0

@@ -35,7 +35,7 @@ class CommonSettings:
                          choices=("intra", "inter", "joint"))  # fmt: skip
     hidden_size: int = setting(300, "hidden size H, and on text size D of the embedding", **COUNT)
     batch_size: int = setting(256, "sequences in a batch, over all processes", low=2, high=1_000_000)
-    epochs: int = setting(40, "passes over the training data", low=0, high=1_000_000)
+    epochs: int = setting(40, "passes over the training data", **COUNT)
     seed: int = setting(1, "seed of everything random", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
                              choices=("float32", "bfloat16"))  # fmt: skip
@@ -86,19 +86,6 @@ class CommonSettings:
         if self.fixed not in self._parsed:
             self._parsed[self.fixed] = parse_genotype(self.fixed or "")
         return self._parsed[self.fixed]
-
-    def batch_problems(self, min_sequences: int, processes: int = 1) -> list[str]:
-        """Return a sentence if parts and processes do not divide a batch, or leave less than a number of sequences."""
-        parts = f"{self.parts} parts" + f" for each of {processes} processes" * (processes > 1)
-        sequences, rest = divmod(self.batch_size, max(self.parts, 1) * processes)  # 0 is out of range already
-        if rest:
-            return [f"batch_size {self.batch_size} cannot be divided into {parts}"]
-        if sequences < min_sequences:
-            return [
-                f"batch_size {self.batch_size} leaves less than {min_sequences} sequences in a part, with {parts}: "
-                f"batch normalisation needs {min_sequences}"
-            ]
-        return []
 
     def portable(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults, without places, for a genotype's provenance."""
@@ -155,10 +142,6 @@ class StrategySettings:
     def method(self, config: CommonSettings) -> str:
         """Return the method in a few words, for a genotype's provenance; empty for the name of the strategy."""
         return ""
-
-    def min_sequences(self, config: CommonSettings) -> int:
-        """Return the fewest sequences in a part of a batch: 2 for a relaxed cell, normalised over the batch."""
-        return 1 if self.relaxation is None or config.learn == "inter" else 2
 
 
 @dataclass

@@ -54,7 +54,7 @@ class SeveralSearchConfig(SearchSettings):
         """Setting that lets the cells of one task share no weights, in words."""
         return "objective several"
 
-    def batch_problems(self, min_sequences: int, processes: int = 1) -> list[str]:
+    def batch_problems(self, processes: int = 1) -> list[str]:
         """Return nothing: each task has batches of its own."""
         return []
 
@@ -70,15 +70,15 @@ class SeveralSearchConfig(SearchSettings):
             )
         if problems or problems_in(type(self), flatten(self)):
             return problems  # else each task would repeat them
-        self._named: dict[str, SearchSettings] = {}
+        self.named_tasks: dict[str, SearchSettings] = {}  # as searches of their own would have them
         for number, line in enumerate(self.tasks, 1):
             name = str(number)
             try:
                 task = parse_mapping(line.encode(), "its settings")
                 name = str(task.pop("name", name))
-                if name in self._named:
+                if name in self.named_tasks:
                     raise FlairNasError("another task has this name: each needs a name of its own (name: …)")
-                self._named[name] = self._make(task)
+                self.named_tasks[name] = self._make(task)
             except FlairNasError as error:
                 problems.append(f"task {name}: {error}")
         return problems
@@ -105,14 +105,12 @@ class SeveralSearchConfig(SearchSettings):
 
     def portable(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults, without places, also of the tasks."""
-        tasks = [{"name": name, "objective": task.objective} | task.portable() for name, task in self._named.items()]
+        tasks = [
+            {"name": name, "objective": task.objective} | task.portable() for name, task in self.named_tasks.items()
+        ]
         whole = self._shared_settings()
         own = [{key: value for key, value in task.items() if key not in whole} for task in tasks]
         return super().portable() | {"tasks": [_as_line(task) for task in own]}
-
-    def named_tasks(self) -> dict[str, SearchSettings]:
-        """Return the settings of each task, as a search of its own would have them, by name."""
-        return self._named
 
 
 def _as_line(task: str | dict[str, Any]) -> str:

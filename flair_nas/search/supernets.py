@@ -18,7 +18,7 @@ def build_supernet(
     config: SearchSettings, accelerator: Accelerator, input_size: int | None = None
 ) -> CellSupernet | InterCellSupernet:
     """Build the supernet that the settings describe, of input size D or H. Seed the generators first."""
-    raise_problems(config.batch_problems(config.own.min_sequences(config), accelerator.num_processes))
+    raise_problems(config.batch_problems(accelerator.num_processes))
     same = ("gate", "carry", "gate_links", "init_range", "input_dropout", "recurrent_dropout", "history")
     options: dict[str, Any] = {name: getattr(config, name) for name in same}
     options["relaxation"] = config.own.relaxation or "i-darts"  # it does not matter to a whole cell

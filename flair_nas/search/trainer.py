@@ -24,11 +24,10 @@ from flair_nas.runs.epoch_record import EpochClock, describe_epoch, sum_seconds
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.search.build import log_derived_settings, make_strategy, read_data
+from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import SearchConfig, SearchSettings
-from flair_nas.search.continual import continue_from, find_stage
 from flair_nas.search.health import explain_failure, explain_tasks
-from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
+from flair_nas.search.processes import average, by_main, gather, make_accelerator, only_main_logs
 from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
 from flair_nas.search.settings import PLACES
 from flair_nas.settings.fields import changed, check_config, get_kinds
@@ -120,20 +119,16 @@ def search_genotype(
         if config.learn == "intra" and changed(config, "carry"):
             log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
                         config.carry, f"--fixed NAME,carry={config.carry}")  # fmt: skip
-        stage = find_stage(config)
 
-        def prepare() -> tuple[Run[SearchSettings], Callable[[Accelerator], Objective]]:
+        def open_folder() -> Run[SearchSettings]:
             may_change = [*PLACES, *get_kinds(ColumnFormat), "tasks"]  # the checkpoint has the fingerprint of the data
             may_change += ["init_range", "embedding_init_range", "frequency_bias"]  # of the first step
             may_change += ["epochs"] * config.is_extendable
             may_change += ["carry"] * (not config.history)  # without gates it has no meaning
-            run = stack.enter_context(open_run(out, config, may_change=may_change, quantity="search", command=command))
-            return run, objective or read_data(config, text, progress)
+            return stack.enter_context(open_run(out, config, may_change=may_change, quantity="search", command=command))
 
-        # the main process keeps the folder for all, and has put the data into a cache when the others read them
-        run, make = by_main(accelerator, prepare) or (Run(out, config), objective or read_data(config, text))
-        built = make(accelerator)
-        continue_from(built, config.continual, stage)
+        run = by_main(accelerator, open_folder) or Run(out, config)  # the main process keeps the folder for all
+        built = make_objective(config, accelerator, data=text, make=objective, progress=progress)
         return _Search(run, built, accelerator, progress).run_all()
 
 
@@ -145,11 +140,11 @@ class _Search:
     ) -> None:
         self.run, self.config, self.objective, self.accelerator = run, run.config, objective, accelerator
         self.progress = progress and accelerator.is_main_process
-        self.reduce = make_reduce(accelerator)
-        self.strategy = make_strategy(objective, self.config, self.reduce)
-        self.about = self.strategy.description
+        self.strategy = make_strategy(objective, self.config)
         self.guess = objective.guess()
-        self.judged_against = objective.guess(self.about.judged_on)
+        self.judged_against = objective.guess(self.strategy.judged_on)
+        fixed = self.config.fixed_genotype()
+        self.fixed = None if fixed is None else fixed.spec()
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
@@ -163,7 +158,7 @@ class _Search:
         else:
             self._train()
         genotype = self._keep_genotype() if finished else self._describe_genotype()
-        if self.accelerator.is_main_process and run.history:
+        if self.accelerator.is_main_process:
             from flair_nas.drawing.charts import draw_progress
 
             draw_progress(run.history, run.folder / "progress.svg", self.objective.metric)
@@ -210,13 +205,13 @@ class _Search:
                 mean_validation = validation / num_validation
             display.step(epoch, mean_training, mean_validation, figures.mad)
         clock.add_training()
-        if self.reduce is not None:  # each process has seen other columns; batch normalisation keeps their statistics
-            self.reduce([buffer for buffer in self.objective.module.buffers() if buffer.is_floating_point()])
+        # each process has seen other columns; batch normalisation keeps their statistics
+        average([buffer for buffer in self.objective.module.buffers() if buffer.is_floating_point()])
         loss, value, figures_of_tasks = self.objective.evaluate()
         if not math.isfinite(loss):
             parameters = self.objective.module.named_parameters()
             wrong = [name for name, weight in parameters if not weight.isfinite().all()]  # they are never saved
-            if wrong or not self.about.bears_nan:
+            if wrong or not self.strategy.bears_nan:
                 norm = f"the largest gradient of the epoch had the norm {max_norm:g}"
                 what = f"{wrong[0]}; {norm}" if wrong else f"the valid loss is {loss}"
                 raise NotFiniteError(f"not finite after epoch {epoch}: {what}. {REMEDY}")
@@ -244,7 +239,7 @@ class _Search:
             "epoch": self.epoch,
             "finished": finished,
             "text": self.objective.fingerprint,
-            "fixed": self._describe_fixed(),
+            "fixed": self.fixed,
             "model": self.objective.module.state_dict(),
             "strategy": self.strategy.state_dict(),
             "random": gather(random_state()),
@@ -259,7 +254,6 @@ class _Search:
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
-        fixed = self._describe_fixed()
         processes = self.accelerator.num_processes
         (data, before), (saved_data, saved_before) = (
             text.partition(" after ")[::2] for text in (self.objective.fingerprint, state["text"])
@@ -269,7 +263,7 @@ class _Search:
              f"the data have changed since this search began; they are now those of {self.objective.name}"),
             (before != saved_before,
              f"the weights of {self.config.continual.after}, from which this search goes on, have changed since"),
-            (fixed != state["fixed"],
+            (self.fixed != state["fixed"],
              f"the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} when this search began"),
             (processes != len(state["random"]),
              f"this search began with {len(state['random'])} processes and has {processes} now, so it would differ"),
@@ -282,10 +276,6 @@ class _Search:
         self.epoch = state["epoch"]
         restore_random_state(state["random"][self.accelerator.process_index])
         return bool(state["finished"]) and (self.epoch >= self.config.epochs or self.strategy.converged())
-
-    def _describe_fixed(self) -> str | None:
-        fixed = self.config.fixed_genotype()
-        return None if fixed is None else fixed.spec()
 
     def _keep_genotype(self) -> Genotype:
         """Return the genotype in the file of a finished search; write the file anew if it is missing or another."""
@@ -303,24 +293,22 @@ class _Search:
         history, key = self.run.history, self.objective.metric.key
         return {
             "epochs": self.epoch,
-            f"supernet_{key}": history[-1][key] if history else None,
+            f"supernet_{key}": history[-1][key],
             "seconds": sum_seconds(history),
         }
 
     def _judge(self) -> tuple[str, bool]:
         """Return the verdict, and False if the search learned nothing."""
-        history, about, metric = self.run.history, self.about, self.objective.metric
-        if not history:
-            return about.verdict(history), True
-        figures = about.figures(history)
+        history, strategy, metric = self.run.history, self.strategy, self.objective.metric
+        figures = strategy.figures(history)
         if figures.get("tasks"):
             failure, learned = explain_tasks(self.objective.tasks, figures)
         else:
             losses = [line["train_loss"] for line in history]
-            cost = about.cost(history, metric)
-            failure = explain_failure(cost, self.judged_against, metric, losses, about.judged_on, about.longer)
+            cost = strategy.cost(history, metric)
+            failure = explain_failure(cost, self.judged_against, metric, losses, strategy.judged_on, strategy.longer)
             learned = not failure
-        return " ".join(filter(None, (failure, about.verdict(history) if learned else ""))), learned
+        return " ".join(filter(None, (failure, strategy.verdict(history) if learned else ""))), learned
 
     def _describe_genotype(self) -> Genotype:
         """Return the genotype so far, with its provenance."""

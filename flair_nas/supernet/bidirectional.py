@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from flair_nas.genotype import Genotype
-from flair_nas.supernet.cell import CellSupernet, OneDirection
+from flair_nas.supernet.base import Relaxed, SupernetBase
+from flair_nas.supernet.cell import OneDirection, cell_of
 
 
-class BothDirections(nn.Module):
+class BothDirections(nn.Module, SupernetBase):
     """Two supernets of one kind in place of a bidirectional LSTM, `ahead` from the first word and `back` from the last.
 
     Args:
@@ -30,8 +29,9 @@ class BothDirections(nn.Module):
         self.shared = shared
         self.ahead = supernet
         self.back = copy.deepcopy(supernet, {id(part): part for part in same})
-        for direction in (self.ahead, self.back):
-            direction.reset_parameters()
+        self.parts = (self.ahead, self.back)
+        for direction in self.parts:
+            cell_of(direction).reset_parameters()
         self.hidden_size = supernet.hidden_size
         self.sampler = supernet.sampler
 
@@ -54,26 +54,11 @@ class BothDirections(nn.Module):
         output = torch.cat([ahead, _reorder(back, rows)], dim=2)  # [T, B, 2H]; reversing twice restores the order
         return pack_padded_sequence(output, lengths, enforce_sorted=False), None
 
-    def flatten_parameters(self) -> None:
-        """Do nothing; `torch.nn.GRU` has it, so callers may call it."""
-
-    def choose(self, genotype: Genotype | None) -> None:
-        """Run one genotype in both directions; see `CellSupernet.choose`."""
-        for direction in (self.ahead, self.back):
-            assert isinstance(direction, CellSupernet)
-            direction.choose(genotype)
-
-    @contextlib.contextmanager
-    def batch_statistics(self) -> Iterator[None]:
-        """Normalise by the batch in both directions; see `CellSupernet.batch_statistics`."""
-        with self.ahead.batch_statistics(), self.back.batch_statistics():
-            yield
-
     def genotype(
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
         """Derive the genotype of both directions; `derive` describes the arguments."""
-        ahead, back = (sum(direction.architecture().values(), []) for direction in (self.ahead, self.back))
+        ahead, back = (sum(direction.architecture().values(), []) for direction in self.parts)
         own = [weight.detach().clone() for weight in ahead]
         with torch.no_grad():
             try:
@@ -84,25 +69,10 @@ class BothDirections(nn.Module):
                 for weight, before in zip(ahead, own):
                     weight.copy_(before)
 
-    def architecture(self) -> dict[str, list[nn.Parameter]]:
-        """Return the architecture weights, each once: ``intra`` of the cells, ``inter`` of the gates."""
-        both = [direction.architecture() for direction in (self.ahead, self.back)]
-        return both[0] if self.shared else {name: both[0][name] + both[1][name] for name in both[0]}
-
-    def mean_absolute_deviations(self) -> dict[str, float]:
-        """Compute the mean MAD of both directions."""
-        ahead, back = (direction.mean_absolute_deviations() for direction in (self.ahead, self.back))
-        return {name: (ahead[name] + back[name]) / 2 for name in ahead}
-
-    def mixing_tables(self) -> dict[str, Tensor]:
-        """Return the mixing weights; with weights of its own, those of the direction back as ``back_NAME``."""
-        back = {} if self.shared else self.back.mixing_tables()
-        return {**self.ahead.mixing_tables(), **{f"back_{name}": table for name, table in back.items()}}
-
-    def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
-        """Compute how clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
-        ahead, back = (direction.margins(edges_per_node, avoid_first) for direction in (self.ahead, self.back))
-        return ahead if self.shared else {name: ahead[name] + back[name] for name in ahead}
+    def relaxed(self) -> list[Relaxed]:
+        """Return the architecture weights; those of the direction back, if it has its own, as ``back_NAME``."""
+        back = [] if self.shared else self.back.relaxed()
+        return [*self.ahead.relaxed(), *(one._replace(name=f"back_{one.name}") for one in back)]
 
 
 def _reversed_rows(lengths: Tensor, steps: int) -> Tensor:

@@ -29,12 +29,13 @@ from flair_nas.nn.matrix_product import masked, product
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import run_cell
 from flair_nas.nn.state import RecurrentState, State, initial_state
-from flair_nas.supernet.derive import derive, margins
-from flair_nas.supernet.gates import gates_deviation, relax_gates, relaxed_gates
-from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax
+from flair_nas.supernet.base import Relaxed, SupernetBase
+from flair_nas.supernet.derive import derive
+from flair_nas.supernet.gates import relax_gates, relaxed_gates, relaxed_matrices
+from flair_nas.supernet.relaxation import Sampler
 
 
-class CellSupernet(CellBase):
+class CellSupernet(CellBase, SupernetBase):
     """Recurrent layer with the relaxed cell, and with `history` the relaxed inter-cell gates.
 
     Args:
@@ -183,28 +184,9 @@ class CellSupernet(CellBase):
             options |= {name: gate.derive(edges_per_node), "gate": gate.form, "carry": self.carry}
         return Genotype(nodes, **options)
 
-    def architecture(self) -> dict[str, list[nn.Parameter]]:
-        """Return the architecture weights: ``intra`` of the cell, ``inter`` of the gates."""
-        gates = relaxed_gates(self).values()
-        return {"intra": [self.arch], "inter": [arch for gate in gates for arch in gate.architecture()]}
-
-    def mean_absolute_deviations(self) -> dict[str, float]:
-        """Compute MAD of the mixing weights: ``intra`` of the cell, ``inter`` of relaxed gates."""
-        gates = relaxed_gates(self)
-        intra = {"intra": mean_absolute_deviation(self.arch, self.relaxation)}
-        return intra | {"inter": gates_deviation(gates.values())} if gates else intra
-
-    def mixing_tables(self) -> dict[str, Tensor]:
-        """Return the mixing weights without noise: ``cell``, [N (N + 1) / 2, 5], and those of relaxed gates."""
-        tables = {"cell": relax(self.arch.detach(), self.relaxation)}
-        for name, gate in relaxed_gates(self).items():
-            tables |= gate.mixing_tables(name)
-        return tables
-
-    def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
-        """Compute how clear each choice of cell and gates is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
-        gates = [margin for gate in relaxed_gates(self).values() for margin in gate.margins(edges_per_node)]
-        return {"intra": margins(self.arch, self.relaxation, edges_per_node, avoid_first), "inter": gates}
+    def relaxed(self) -> list[Relaxed]:
+        """Return the architecture weights: ``cell``, and those of relaxed gates."""
+        return [Relaxed("cell", "cell", self.arch, self.relaxation), *relaxed_matrices(self)]
 
     def form(self) -> tuple[bool, str]:
         """Return the options `highway` and `carry`."""
@@ -248,7 +230,7 @@ class CellSupernet(CellBase):
         return f"{sizes}, relaxation={self.relaxation}, recurrence={self.recurrence}"
 
 
-class InterCellSupernet(nn.Module):
+class InterCellSupernet(nn.Module, SupernetBase):
     """Recurrent layer with a genotype's cell and relaxed gates in place of its own; its states are not normalised.
 
     Args:
@@ -282,18 +264,12 @@ class InterCellSupernet(nn.Module):
         init_range: float | None = None,
     ) -> None:
         super().__init__()
-        if cell.recurrence == "elementwise":
-            raise ValueError(f"the cell {cell} has recurrence=elementwise, which goes with no gates")
         bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, carry=carry, origin={})
         self.input_size, self.hidden_size = input_size, hidden_size
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
         self.cell = SearchedCell(input_size, hidden_size, bare, init_range)
         self.sampler = Sampler()
         relax_gates(self.cell, history, gate, relaxation, self.sampler, gate_links)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew from the global generator."""
         self.cell.reset_parameters()
 
     def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
@@ -308,30 +284,9 @@ class InterCellSupernet(nn.Module):
         gates: dict[str, Any] = {name: gate.derive(edges_per_node) for name, gate in relaxed_gates(self.cell).items()}
         return dataclasses.replace(self.cell.genotype, **gates)
 
-    def batch_statistics(self) -> contextlib.AbstractContextManager[None]:
-        """Do nothing: no state is normalised."""
-        return contextlib.nullcontext()
-
-    def architecture(self) -> dict[str, list[nn.Parameter]]:
-        """Return the architecture weights: ``inter`` of the gates; ``intra`` is empty."""
-        gates = relaxed_gates(self.cell).values()
-        return {"intra": [], "inter": [arch for gate in gates for arch in gate.architecture()]}
-
-    def mixing_tables(self) -> dict[str, Tensor]:
-        """Return the mixing weights without noise of both gates; see `CellSupernet.mixing_tables`."""
-        tables: dict[str, Tensor] = {}
-        for name, gate in relaxed_gates(self.cell).items():
-            tables |= gate.mixing_tables(name)
-        return tables
-
-    def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
-        """Compute how clear each choice of the gates is, from 0 to 1, as ``inter``."""
-        gates = relaxed_gates(self.cell).values()
-        return {"inter": [margin for gate in gates for margin in gate.margins(edges_per_node)]}
-
-    def mean_absolute_deviations(self) -> dict[str, float]:
-        """Compute MAD of the mixing weights of the gates, as ``inter``."""
-        return {"inter": gates_deviation(relaxed_gates(self.cell).values())}
+    def relaxed(self) -> list[Relaxed]:
+        """Return the architecture weights of both gates."""
+        return relaxed_matrices(self.cell)
 
 
 OneDirection = CellSupernet | InterCellSupernet

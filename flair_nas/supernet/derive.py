@@ -54,12 +54,26 @@ def derive(
     return tuple(_edges(kept) for kept in nodes)
 
 
-def margins(arch: Tensor, relaxation: str, edges_per_node: int = 1, avoid_first: bool = False) -> list[float]:
-    """Compute how clear the choice of each node is, from 0 (a tie) to 1; arguments are those of `derive`.
+def margins(
+    arch: Tensor, relaxation: str, edges_per_node: int = 1, avoid_first: bool = False, kind: str = "cell"
+) -> list[float]:
+    """Compute how clear each choice is, from 0 (a tie) to 1; arguments are those of `derive` and `Relaxed`.
 
-    It is the lead of the weakest kept edge, relative to that edge. Nodes without other edges have no number.
+    It is the lead of the weakest kept edge, relative to that edge. Choices without other edges have no number.
     """
-    return _margins(_cell_choices(arch, relaxation, edges_per_node, avoid_first))
+    if kind == "cell":
+        choices = _cell_choices(arch, relaxation, edges_per_node, avoid_first)
+    elif kind == "entries":
+        choices = _entry_choices(arch)
+    else:
+        choices = [choice for node in _link_choices(arch, relaxation, edges_per_node) for choice in node]
+    result = []
+    for candidates, kept in choices:
+        others = [-negative for negative, tail, op in candidates if (negative, tail, op) not in kept]
+        if others and kept:
+            weakest = min(-negative for negative, _, _ in kept)
+            result.append(max(0.0, 1 - max(others) / weakest) if weakest > 0 else 0.0)
+    return result
 
 
 def derive_gate(arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_node: int = 1) -> Gate:
@@ -74,20 +88,16 @@ def derive_gate(arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_nod
         relaxation: ``darts`` or ``i-darts``.
         edges_per_node: n of I-DARTS.
     """
-    entries, nodes = _gate_choices(arch_entry, arch, relaxation, edges_per_node)
+    entries = _entry_choices(arch_entry)
+    nodes = _link_choices(arch, relaxation, edges_per_node) if len(arch) else [[]] * len(entries)
     edges = [[one for _, kept in choices for one in kept if one[2] != _DROP] for choices in nodes]
     return Gate(tuple(GateNode(OPERATIONS[entry[0][2]], _edges(kept)) for (_, entry), kept in zip(entries, edges)))
 
 
-def gate_margins(arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_node: int = 1) -> list[float]:
-    """Compute how clear the choices of a gate are, from 0 to 1: of each entry, then of each edge (I-DARTS: node)."""
-    entries, nodes = _gate_choices(arch_entry, arch, relaxation, edges_per_node)
-    return _margins([*entries, *(choice for choices in nodes for choice in choices)])
-
-
 def _cell_choices(arch: Tensor, relaxation: str, edges_per_node: int, avoid_first: bool) -> list[Choice]:
     """Return the choice of each node, drop being no candidate."""
-    _check(arch, edges_per_node)
+    if edges_per_node < 1:
+        raise ValueError(f"edges_per_node must be at least 1, got {edges_per_node}")
     choices = []
     for rows in _relaxed_rows(arch, relaxation):
         first = 1 if avoid_first and len(rows) > 1 else 0
@@ -97,17 +107,15 @@ def _cell_choices(arch: Tensor, relaxation: str, edges_per_node: int, avoid_firs
     return choices
 
 
-def _gate_choices(
-    arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_node: int
-) -> tuple[list[Choice], list[list[Choice]]]:
-    """Return the choice of each entry, and for each node the choices of its edges."""
-    _check(arch_entry, edges_per_node)
-    entries = [_rank(row, 0)[1:] for row in arch_entry.detach().double().softmax(1).tolist()]
-    chosen = [(candidates, [min(candidates)]) for candidates in entries]
+def _entry_choices(arch_entry: Tensor) -> list[Choice]:
+    """Return the choice of each entry of a gate, drop being no candidate."""
+    entries = [_rank(row, 0)[1:] for row in _mix(arch_entry, "darts")]
+    return [(candidates, [min(candidates)]) for candidates in entries]
+
+
+def _link_choices(arch: Tensor, relaxation: str, edges_per_node: int) -> list[list[Choice]]:
+    """Return for each node of a gate the choices of its edges."""
     nodes: list[list[Choice]] = [[]]
-    if not len(arch):
-        return chosen, nodes * len(entries)
-    _check(arch, edges_per_node)
     for rows in _relaxed_rows(arch, relaxation):
         pairs = [_rank(row, tail) for tail, row in enumerate(rows, start=1)]
         if relaxation in ONE_PER_PAIR:
@@ -115,7 +123,7 @@ def _gate_choices(
         else:
             candidates = sorted(one for pair in pairs for one in pair)
             nodes.append([(candidates, [one for one in candidates if one[0] < 0][:edges_per_node])])
-    return chosen, nodes
+    return nodes
 
 
 def _keep(candidates: list[Candidate], relaxation: str, edges_per_node: int) -> list[Candidate]:
@@ -124,16 +132,6 @@ def _keep(candidates: list[Candidate], relaxation: str, edges_per_node: int) -> 
         tails = sorted({tail for _, tail, _ in candidates})
         candidates = [min(one for one in candidates if one[1] == tail) for tail in tails]
     return sorted(candidates)[:edges_per_node]
-
-
-def _margins(choices: Iterable[Choice]) -> list[float]:
-    result = []
-    for candidates, kept in choices:
-        others = [-negative for negative, tail, op in candidates if (negative, tail, op) not in kept]
-        if others and kept:
-            weakest = min(-negative for negative, _, _ in kept)
-            result.append(max(0.0, 1 - max(others) / weakest) if weakest > 0 else 0.0)
-    return result
 
 
 def _rank(weights: Sequence[float], tail: int) -> list[Candidate]:
@@ -146,19 +144,20 @@ def _rank(weights: Sequence[float], tail: int) -> list[Candidate]:
 
 def _relaxed_rows(arch: Tensor, relaxation: str) -> list[list[list[float]]]:
     """Return the mixing weights of each node, a row per pair."""
-    rows: list[list[float]] = relax(arch.detach().double(), relaxation).tolist()
+    rows = _mix(arch, relaxation)
     ends = torch.tensor([0, *group_sizes(len(arch))]).cumsum(0).tolist()
     return [rows[first:end] for first, end in zip(ends, ends[1:])]
 
 
-def _edges(kept: Iterable[Candidate]) -> tuple[Edge, ...]:
-    return tuple(Edge(OPERATIONS[op], tail) for _, tail, op in kept)
-
-
-def _check(arch: Tensor, edges_per_node: int) -> None:
+def _mix(arch: Tensor, relaxation: str) -> list[list[float]]:
+    """Return mixing weights, [E, 5]. Raise a ValueError for another shape, or numbers that are not finite."""
     if arch.dim() != 2 or arch.shape[1] != len(OPERATIONS):
         raise ValueError(f"architecture weights must be [edges, {len(OPERATIONS)}], got {list(arch.shape)}")
     if not bool(torch.isfinite(arch).all()):
         raise ValueError("architecture weights must be finite, to derive a genotype from them")
-    if edges_per_node < 1:
-        raise ValueError(f"edges_per_node must be at least 1, got {edges_per_node}")
+    rows: list[list[float]] = relax(arch.detach().double(), relaxation).tolist()
+    return rows
+
+
+def _edges(kept: Iterable[Candidate]) -> tuple[Edge, ...]:
+    return tuple(Edge(OPERATIONS[op], tail) for _, tail, op in kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,9 @@ from flair_nas.nn.gates import GateBase
 from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import relaxed_gate_plan
 from flair_nas.nn.matrix_product import product
-from flair_nas.supernet.derive import derive_gate, gate_margins
-from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax
+from flair_nas.supernet.base import Relaxed
+from flair_nas.supernet.derive import derive_gate
+from flair_nas.supernet.relaxation import Sampler
 
 OF_ENTRIES = "darts"
 """Relaxation of a gate's entries: one softmax per entry."""
@@ -75,19 +76,6 @@ class GateSupernet(GateBase):
         """Return everything that engines need besides the weights."""
         return GateProgram(relaxed_gate_plan(self.history, self.form, self.links), self.mixing_weights())
 
-    def architecture(self) -> list[nn.Parameter]:
-        """Return the architecture weights: of the entries, and of the edges if there are any."""
-        return [self.arch_entry, self.arch] if self.arch.numel() else [self.arch_entry]
-
-    def mixing_tables(self, name: str) -> dict[str, Tensor]:
-        """Return the mixing weights without noise: ``NAME_entries``, [m, 5], and ``NAME`` if there are edges."""
-        entries = {f"{name}_entries": relax(self.arch_entry.detach(), OF_ENTRIES)}
-        return entries | ({name: relax(self.arch.detach(), self.relaxation)} if self.arch.numel() else {})
-
-    def margins(self, edges_per_node: int = 1) -> list[float]:
-        """Compute how clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.gate_margins`."""
-        return gate_margins(self.arch_entry, self.arch, self.relaxation, edges_per_node)
-
     def derive(self, edges_per_node: int = 1) -> Gate:
         """Derive the gate from the present architecture weights."""
         return derive_gate(self.arch_entry, self.arch, self.relaxation, edges_per_node)
@@ -111,8 +99,10 @@ def relaxed_gates(cell: CellBase) -> dict[str, GateSupernet]:
     return {name: gate for name, gate in gates.items() if isinstance(gate, GateSupernet)}
 
 
-def gates_deviation(gates: Iterable[GateSupernet]) -> float:
-    """Compute MAD of all mixing weights of the gates together."""
-    parts = [pair for gate in gates for pair in ((gate.arch_entry, OF_ENTRIES), (gate.arch, gate.relaxation))]
-    total = sum(mean_absolute_deviation(arch, relaxation) * arch.numel() for arch, relaxation in parts if arch.numel())
-    return total / sum(arch.numel() for arch, _ in parts)
+def relaxed_matrices(cell: CellBase) -> list[Relaxed]:
+    """Return the architecture weights of relaxed gates: ``NAME_entries``, and ``NAME`` if there are edges."""
+    matrices = []
+    for name, gate in relaxed_gates(cell).items():
+        matrices.append(Relaxed(f"{name}_entries", "entries", gate.arch_entry, OF_ENTRIES))
+        matrices += [Relaxed(name, "links", gate.arch, gate.relaxation)] if gate.arch.numel() else []
+    return matrices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -28,9 +29,7 @@ ONE_PER_PAIR = frozenset({"darts"})
 
 def group_sizes(rows: int) -> list[int]:
     """Return the number of pairs into each node, 1, 2, ..., for rows ordered by head, then tail."""
-    sizes: list[int] = []
-    while sum(sizes) < rows:
-        sizes.append(len(sizes) + 1)
+    sizes = [*range(1, math.isqrt(2 * rows) + 1)]
     if sum(sizes) != rows:
         raise ValueError(f"architecture weights need 1 + 2 + ... + nodes rows, a row per pair of nodes; got {rows}")
     return sizes
@@ -91,7 +90,7 @@ class Sampler:
         return soft + (torch.cat(strongest).view_as(soft).to(soft.dtype) - soft).detach()
 
 
-def mean_absolute_deviation(arch: Tensor, relaxation: str) -> float:
-    """Compute MAD, the mean distance of the mixing weights of `arch`, [E, 5], from uniform (ESS section 4)."""
+def deviations(arch: Tensor, relaxation: str) -> Tensor:
+    """Compute the distance of each mixing weight of `arch` from uniform, [E, 5]; MAD is their mean (ESS section 4)."""
     arch = arch.detach().double()
-    return float((relax(arch, relaxation) - relax(torch.zeros_like(arch), relaxation)).abs().mean())
+    return (relax(arch, relaxation) - relax(torch.zeros_like(arch), relaxation)).abs()

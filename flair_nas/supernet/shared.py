@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 
-from flair_nas.genotype import Genotype
+from flair_nas.supernet.base import Relaxed, SupernetBase
 from flair_nas.supernet.bidirectional import BothDirections
 from flair_nas.supernet.cell import CellSupernet, InterCellSupernet, OneDirection
 from flair_nas.supernet.gates import GateSupernet
@@ -18,7 +17,7 @@ WEIGHTS = ("weight_input", "weight_hidden", "weight_nodes", "weight_entry")
 """Names of the weights of a recurrent layer, in cell and gates."""
 
 
-class SharedSupernet:
+class SharedSupernet(SupernetBase):
     """Several supernets as one: they run one genotype, and have the architecture weights and sampler of the first.
 
     Args:
@@ -31,29 +30,17 @@ class SharedSupernet:
 
     def __init__(self, supernets: Sequence[OneTask], weights: bool = False) -> None:
         first = self.first = supernets[0]
-        self.supernets = supernets
-        self.sampler, self.genotype, self.margins = first.sampler, first.genotype, first.margins
-        self.architecture, self.mixing_tables = first.architecture, first.mixing_tables
-        self.mean_absolute_deviations = first.mean_absolute_deviations
+        self.parts = supernets
+        self.sampler, self.genotype = first.sampler, first.genotype
         ahead = directions(first)[0]
         back = next((both[1] for both in map(directions, supernets) if len(both) > 1), None)
         for supernet in supernets:
             for direction, like in zip(directions(supernet), (ahead, back)):
                 _share(direction, ahead, like if weights else None)
 
-    def choose(self, genotype: Genotype | None) -> None:
-        """Run one genotype in all tasks; see `CellSupernet.choose`."""
-        for supernet in self.supernets:
-            assert not isinstance(supernet, InterCellSupernet)
-            supernet.choose(genotype)
-
-    @contextlib.contextmanager
-    def batch_statistics(self) -> Iterator[None]:
-        """Normalise by the batch in all tasks; see `CellSupernet.batch_statistics`."""
-        with contextlib.ExitStack() as stack:
-            for supernet in self.supernets:
-                stack.enter_context(supernet.batch_statistics())
-            yield
+    def relaxed(self) -> list[Relaxed]:
+        """Return the matrices of architecture weights of the first supernet, which all share."""
+        return self.first.relaxed()
 
 
 def directions(supernet: OneTask) -> list[OneDirection]:

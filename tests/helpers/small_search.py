@@ -101,7 +101,7 @@ def objective_of(config: SearchConfig, *, double: bool = False, batch_norm: bool
 
 def strategy_of(config: SearchConfig) -> Any:
     """The strategy that a search with these settings has."""
-    return make_strategy(objective_of(config), config, None)
+    return make_strategy(objective_of(config), config)
 
 
 def run_whole(strategy: Any) -> Any:

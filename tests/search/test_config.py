@@ -55,7 +55,7 @@ def test_a_setting_of_another_strategy_is_refused_with_its_owner(strategy: str) 
 def test_settings_are_checked_again_when_a_search_begins(tmp_path: Any) -> None:
     config = SearchConfig(text="demo")
     config.epochs = 0
-    with pytest.raises(FlairNasError, match="epochs must be at least 1"):
+    with pytest.raises(FlairNasError, match="epochs must be a whole number from 1"):
         search_genotype(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     for objective, problem in (
@@ -80,6 +80,7 @@ def test_settings_and_interfaces_stay_small() -> None:
 
     assert methods(Strategy) == {
         *("step", "end_epoch", "genotype", "state_dict", "load_state_dict", "converged", "finish"),
+        *("cost", "figures", "verdict", "end_seconds"),
     }
     assert len(methods(Objective)) <= 9
 

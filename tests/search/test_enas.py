@@ -137,7 +137,7 @@ def test_the_controller_learns_once_an_epoch(rate: float, text: Path) -> None:
         (1.0, 0.01, "the same"),
     ):
         strategy.last |= {"moved": moved, "spread": spread}
-        verdict = strategy.description.verdict([])
+        verdict = strategy.verdict([])
         assert ("controller" in verdict) == bool(words) and words in verdict
 
 

@@ -169,8 +169,7 @@ def test_a_child_trains_on_while_it_clears_the_hurdles(text: Path) -> None:
     for member in strategy.population.members:
         assert trained[member.number] == (1, 3)[member.stage - 1]
         assert member.stage == 2 or member.cost >= hurdle or member.number < 2
-    figures = strategy.end_epoch()
-    assert figures["hurdles"] == [hurdle] and 1 <= figures["mean_stage"] <= 2
+    assert strategy.end_epoch()["hurdles"] == [hurdle]
 
 
 def test_local_search_tries_the_neighbours_of_the_best(text: Path) -> None:
@@ -281,7 +280,6 @@ def test_settings_that_contradict_each_other(settings: dict[str, Any], words: st
     ("settings", "words"),
     [
         ({"strategy": "evolution"}, "allow .* children of 2 steps, and population 100 takes all of them"),
-        ({"strategy": "evolution", "tournament": 100}, "takes all of them: set a smaller --child-steps, or more --ep"),
         ({"strategy": "local-search", "child_steps": [5000]}, "steps, and a child takes 5000"),
     ],
 )

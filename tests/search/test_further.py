@@ -107,7 +107,7 @@ def test_random_search_picks_the_highest_figure_whatever_the_losses_are(tmp_path
         config, make_accelerator("cpu", "float32"),
         make=lambda accelerator: parity.build(config, parity.read(config), accelerator),
     )  # fmt: skip
-    strategy = make_strategy(objective, config, None)
+    strategy = make_strategy(objective, config)
     with patched(objective, "evaluate", Scripted((0.1, 40.0), (0.3, 80.0), (0.2, math.nan))):
         strategy.finish(False)
     scores: dict[int, float] = strategy.scores  # type: ignore[attr-defined]

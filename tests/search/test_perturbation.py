@@ -64,11 +64,7 @@ def test_a_loss_that_is_no_number_means_that_it_was_needed() -> None:
 
 
 def select(objective: TextObjective, config: SearchConfig) -> tuple[Genotype, list[float]]:
-    own: Any = config.strategy
-    optimizer = ModelOptimizer(objective, config, None)
-    return select_by_perturbation(
-        optimizer, avoid_first=own.avoid_first, steps=own.selection_steps, segments=own.sample_segments, progress=False
-    )
+    return select_by_perturbation(ModelOptimizer(objective, config), config.strategy, progress=False)
 
 
 @pytest.mark.slow

@@ -84,13 +84,13 @@ def test_a_failed_child_is_learnt_from_and_never_found(text: Path) -> None:
 def test_the_verdict_tells_what_was_learnt(text: Path) -> None:
     strategy = search_on(text, epochs=6)
     run_on_costs(strategy, count_tanh)
-    words = strategy.description.verdict([])
+    words = strategy.verdict([])
     assert "good signs are 'tanh" in words and ", bad ones '" in words
     assert "what was known before ranks these children with a correlation of " in words
     alone = search_on(text, prior="none", epochs=2)
     run_on_costs(alone, count_tanh)
-    assert "with fewer than 16, predictor was not ahead of random cells" in alone.description.verdict([])
-    assert "known before" not in alone.description.verdict([])
+    assert "with fewer than 16, predictor was not ahead of random cells" in alone.verdict([])
+    assert "known before" not in alone.verdict([])
 
 
 def test_the_whole_space_can_be_trained(text: Path) -> None:

@@ -33,7 +33,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.search import trainer
 from flair_nas.search.bilevel import ModelOptimizer, first_order, mean_gradients, model_weights, second_order
 from flair_nas.search.objectives import text as text_objective
-from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
+from flair_nas.search.processes import average, by_main, gather, make_accelerator, only_main_logs
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
 from flair_nas.storage import files
@@ -99,17 +99,14 @@ def gradients_of(text: Path, batch_norm: bool) -> Gradients:
     if not batch_norm:
         objective.supernet.norm = None
     objective.module.double().train()
-    reduce = make_reduce(accelerator)
     weights, training, validation = (
         model_weights(objective),
         objective.training_batch(1, 0),
         objective.validation_batch(1, 0),
     )
-    loss, of_weights = mean_gradients(objective, objective.training_loss, training.parts, weights, reduce=reduce)
-    first_loss, first = first_order(objective, validation, reduce=reduce)
-    second_loss, second = second_order(
-        objective, training, validation, learning_rate=0.5, weight_decay=0.1, clip=0.25, reduce=reduce
-    )
+    loss, of_weights = mean_gradients(objective, objective.training_loss, training.parts, weights)
+    first_loss, first = first_order(objective, validation)
+    second_loss, second = second_order(objective, training, validation, learning_rate=0.5, weight_decay=0.1, clip=0.25)
     losses = torch.tensor([loss, first_loss, second_loss], dtype=torch.float64)
     return {"losses": losses, "weights": flat(of_weights), "first": flat(first), "second": flat(second)}
 
@@ -368,7 +365,8 @@ def test_ctrl_c_ends_all_processes(to_all: bool, text: Path, tmp_path: Path) -> 
 
 def test_one_process_needs_no_messages() -> None:
     accelerator = make_accelerator("cpu", "float32")
-    assert make_reduce(accelerator) is None
+    average([tensor := torch.ones(2)])
+    assert torch.equal(tensor, torch.ones(2))
     assert gather({"a": 1}) == [{"a": 1}]
     assert by_main(accelerator, lambda: 5) == 5
     with pytest.raises(KeyError):
@@ -378,10 +376,8 @@ def test_one_process_needs_no_messages() -> None:
 def messages() -> dict[str, Any]:
     accelerator = make_accelerator("cpu", "float32")
     rank = accelerator.process_index
-    reduce = make_reduce(accelerator)
-    assert reduce is not None
     tensors = [torch.full((2, 3), float(rank)), torch.tensor(4.0 + rank), torch.zeros(0)]
-    reduce(tensors)
+    average(tensors)
     found: dict[str, Any] = {"average": tensors, "gather": gather(rank)}
     found["by_main"] = by_main(accelerator, lambda: f"rank {rank}")
     try:

@@ -70,9 +70,9 @@ def objective_of(config: SeveralSearchConfig) -> SeveralObjective:
 
 def one_task(config: SeveralSearchConfig, number: int) -> SeveralObjective:
     """The objective of a single task, which the settings refuse."""
-    name, task = list(config.named_tasks().items())[number]
+    name, task = list(config.named_tasks.items())[number]
     alone = dataclasses.replace(config)
-    alone._named, alone.tasks = {name: task}, alone.tasks[number : number + 1]
+    alone.named_tasks, alone.tasks = {name: task}, alone.tasks[number : number + 1]
     return build(alone, read(alone), make_accelerator("cpu", "float32"))
 
 
@@ -81,7 +81,7 @@ def test_a_single_task_equals_a_search_of_its_own_to_the_bit(
     number: int, tasks: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     config = settings(tasks, weight_decay=1e-4)
-    (task := list(config.named_tasks().values())[number]).epochs = 2
+    (task := list(config.named_tasks.values())[number]).epochs = 2
     alone = search_genotype(task, tmp_path / "alone", progress=False)
     with_one = search_genotype(
         dataclasses.replace(config, learning_rate=config.learning_rate),
@@ -142,13 +142,13 @@ def test_one_genotype_runs_in_all_tasks(tasks: list[dict[str, Any]]) -> None:
     objective = objective_of(settings(tasks))
     cell = load_genotype("relu0-tanh1")
     objective.supernet.choose(cell)
-    prose, names = objective.supernet.supernets
+    prose, names = objective.supernet.parts
     assert [part._chosen.genotype for part in (prose, names.ahead, names.back)] == [cell] * 3
 
 
 def test_tasks_share_one_architecture_and_their_order_does_not_matter(tasks: list[dict[str, Any]]) -> None:
     objective = objective_of(settings(tasks))
-    prose, names = objective.supernet.supernets
+    prose, names = objective.supernet.parts
     assert prose.arch is names.ahead.arch is names.back.arch
     assert prose.weight_hidden is not names.ahead.weight_hidden
     assert architecture_weights(objective) == [prose.arch]
@@ -170,7 +170,7 @@ def test_shared_weights_need_one_width(tasks: list[dict[str, Any]]) -> None:
     with pytest.raises(FlairNasError, match=r"shared_weights: weight_input is .*set reproject: 6 in the files"):
         objective_of(settings(tasks, shared_weights=True))
     narrow = [tasks[0], {**tasks[1], "reproject": 6}, {**tasks[1], "reproject": 6, "name": "more", "batch_size": 6}]
-    prose, names, more = objective_of(settings(narrow, shared_weights=True)).supernet.supernets
+    prose, names, more = objective_of(settings(narrow, shared_weights=True)).supernet.parts
     assert prose.weight_nodes is names.ahead.weight_nodes is more.ahead.weight_nodes
     assert names.back.weight_input is more.back.weight_input is not names.ahead.weight_input
 
@@ -200,7 +200,7 @@ def test_a_step_changes_the_weights_of_its_task_alone(tasks: list[dict[str, Any]
     config = settings(tasks, weight_decay=0.1)
     objective = objective_of(config)
     before = [flat(module.parameters()).clone() for module in objective.module]
-    optimizer = ModelOptimizer(objective, config, None)
+    optimizer = ModelOptimizer(objective, config)
     batch = objective.training_batch(1, 1)
     optimizer.step(1, 1, batch)
     same = [torch.equal(flat(module.parameters()), old) for module, old in zip(objective.module, before)]

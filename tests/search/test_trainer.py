@@ -503,7 +503,7 @@ def test_settings_that_contradict_each_other() -> None:
          "convergence_steps 9 must be less than phase_steps 9: a phase would always end first"),
         ({"history": 2}, "learn intra does not learn gates: history must be 0"),
         ({"fixed": "darts-v1"}, "fixed darts-v1 has no gates, and learn intra searches its cell anew"),
-        ({"epochs": 0}, "epochs must be at least 1 for strategy gradient"),
+        ({"epochs": 0}, "epochs must be a whole number from 1"),
         ({"batch_size": 4, "parts": 4}, "batch_size 4 leaves less than 2 sequences in a part, with 4 parts: "),
         ({"fixed": "dart-v1", "learn": "inter", "history": 1}, "fixed: .*Did you mean darts-v1"),
         ({"relaxation": "dart", "order": 3}, "relaxation must be one of darts, i-darts, got 'dart'; order must be"),

@@ -17,9 +17,7 @@ from torch import Tensor, nn
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.metric import MEAN_COST, Evaluation, Guess
 from flair_nas.runs.random_state import random_state, restore_random_state
-from flair_nas.search.bilevel import model_weights
-from flair_nas.search.perturbation import sum_segment_losses
-from flair_nas.search.processes import make_reduce
+from flair_nas.search.bilevel import model_weights, validation_loss
 from flair_nas.search.protocols import JSON, Batch, BatchPart, Data, Objective, carry_step
 from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.search.tasks import task_module
@@ -33,7 +31,7 @@ SEGMENTS = 10
 
 def read(config: SeveralSearchConfig, data: Data = None, progress: bool = False) -> list[Data]:
     """Read the data of each task, or check those passed, in the order of the tasks."""
-    tasks = config.named_tasks()
+    tasks = config.named_tasks
     if data is not None and (not isinstance(data, list) or len(data) != len(tasks)):
         raise FlairNasError(f"a search on {len(tasks)} tasks takes a list with the data of each, got {brief(data)}")
     corpora = []
@@ -46,13 +44,13 @@ def read(config: SeveralSearchConfig, data: Data = None, progress: bool = False)
 def build(config: SeveralSearchConfig, data: Sequence[Data], accelerator: Accelerator) -> SeveralObjective:
     """Build a model for each task, with one architecture, on the device; seeds the generators."""
     objectives: dict[str, Objective] = {}
-    for (name, task), corpus in zip(config.named_tasks().items(), data):
+    for (name, task), corpus in zip(config.named_tasks.items(), data):
         with _naming(name):
             objectives[name] = task_module(task.objective).build(task, corpus, accelerator)
     for one, other in itertools.combinations(objectives, 2):
         if objectives[one].fingerprint == objectives[other].fingerprint:
             log.warning("tasks %s and %s have the same data", one, other)
-    return SeveralObjective(objectives, config, accelerator)
+    return SeveralObjective(objectives, config)
 
 
 @contextlib.contextmanager
@@ -91,11 +89,9 @@ class SeveralObjective(Objective):
 
     metric = MEAN_COST
 
-    def __init__(
-        self, objectives: Mapping[str, Objective], config: SeveralSearchConfig, accelerator: Accelerator
-    ) -> None:
+    def __init__(self, objectives: Mapping[str, Objective], config: SeveralSearchConfig) -> None:
         self.tasks, self.objectives, self.config = objectives, list(objectives.values()), config
-        self.settings = list(config.named_tasks().values())
+        self.settings = list(config.named_tasks.values())
         supernets = [cast(OneTask, objective.supernet) for objective in self.objectives]
         try:
             self.supernet = SharedSupernet(supernets, config.shared_weights)
@@ -107,7 +103,10 @@ class SeveralObjective(Objective):
         self.module = nn.ModuleList(objective.module for objective in self.objectives)
         weights = config.weights or [1.0] * len(self.objectives)
         self.shares = [weight / sum(weights) for weight in weights]
-        self.untrained = self._measure_untrained(accelerator)
+        randomness = random_state()
+        self.untrained = [validation_loss(objective, range(SEGMENTS)) for objective in self.objectives]
+        restore_random_state(randomness)
+        self.restart()
         self.name = "; ".join(f"{name}: {objective.name}" for name, objective in objectives.items())
         tasks = config.portable()["tasks"]
         parts = [f"{objective.fingerprint} {task}" for objective, task in zip(self.objectives, tasks)]
@@ -116,19 +115,7 @@ class SeveralObjective(Objective):
         derived = [f"{name}: {objective.derived}" for name, objective in objectives.items() if objective.derived]
         self.derived = "; ".join([f"steps of an epoch: {turns}", *derived])
         self._turns: tuple[int, list[tuple[int, int]]] = (0, [])
-        self._starts = [[(1, 0)] * len(self.objectives)]
-
-    def _measure_untrained(self, accelerator: Accelerator) -> list[float]:
-        """Measure the loss of each untrained model; all processes have the mean over their parts of the batches."""
-        reduce, randomness, losses = make_reduce(accelerator), random_state(), []
-        for objective in self.objectives:
-            objective.module.eval()
-            with objective.supernet.batch_statistics():
-                losses.append(sum_segment_losses(objective, SEGMENTS, reduce) / SEGMENTS / self.config.parts)
-            objective.module.train()
-            objective.restart()
-        restore_random_state(randomness)
-        return losses
+        self._starts: list[tuple[int, int]] = []  # where each task is when the epoch of the turns begins
 
     # --- data ---
 
@@ -147,22 +134,16 @@ class SeveralObjective(Objective):
             counts = self._counts(epoch)
             places = [(task, step) for task, count in enumerate(counts) for step in range(count)]
             self._turns = epoch, sorted(places, key=lambda place: ((place[1] + 0.5) / counts[place[0]], place[0]))
+            done = sum(self._counts(earlier)[0] for earlier in range(1, epoch))  # by each task, if turns are equal
+            self._starts = [carry_step(objective, 1, done) for objective in self.objectives]
         return self._turns[1][step]
-
-    def _start(self, epoch: int) -> list[tuple[int, int]]:
-        """Return where each task is when an epoch of equal turns begins: its own epoch and step."""
-        while len(self._starts) < epoch:
-            counts = self._counts(len(self._starts))
-            places = zip(self.objectives, self._starts[-1], counts)
-            self._starts.append([carry_step(task, own, step + count) for task, (own, step), count in places])
-        return self._starts[epoch - 1]
 
     def training_batch(self, epoch: int, step: int) -> Batch:
         """Return a batch of the task whose turn it is. Only its weights change: the others do not decay."""
         task, step = self._turn(epoch, step)
         settings, objective = self.settings[task], self.objectives[task]
         if self.config.balance == "equal":  # the task reads on where its last turn ended
-            epoch, first = self._start(epoch)[task]
+            epoch, first = self._starts[task]
             epoch, step = carry_step(objective, epoch, first + step)
         batch = objective.training_batch(epoch, step)
         rate = settings.learning_rate / self.config.learning_rate

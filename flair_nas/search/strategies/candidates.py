@@ -13,7 +13,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.runs.metric import Metric
 from flair_nas.search.health import judge_scores
-from flair_nas.search.protocols import JSON, Description, Objective, Reduce, StepFigures, Strategy, carry_step
+from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy, carry_step
 from flair_nas.search.settings import CommonSettings, StrategySettings, parse_genotype
 from flair_nas.settings.fields import setting
 
@@ -55,15 +55,11 @@ class TrainedSettings(CandidateSettings):
                 problems.append(f"candidates: {error}")
                 continue
             histories = {gate.history if gate else 0 for gate in (genotype.state_gate, genotype.input_gate)}
-            if len(genotype.nodes) != config.nodes or not genotype.highway or histories != {config.history}:
+            space = (config.nodes, True, config.recurrence, {config.history})
+            if (len(genotype.nodes), genotype.highway, genotype.recurrence, histories) != space:
                 problems.append(
-                    f"candidates: {text} is not of this space, highway cells of {config.nodes} nodes with gates over "
-                    f"{config.history} steps"
-                )
-            elif genotype.recurrence != config.recurrence:
-                problems.append(
-                    f"candidates: {text} has recurrence={genotype.recurrence}, and all cells of a search have that of "
-                    f"the setting recurrence, {config.recurrence}"
+                    f"candidates: {text} is not of this space, highway cells of {config.nodes} nodes with recurrence="
+                    f"{config.recurrence} and gates over {config.history} steps"
                 )
         return problems
 
@@ -76,15 +72,26 @@ def draw(config: CommonSettings, number: int) -> Genotype:
 
 
 class Candidates(Strategy):
-    """Search among whole cells: one supernet that runs one architecture at a time, and the scores so far."""
+    """Search among whole cells: one supernet that runs one architecture at a time, and the scores so far.
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    It is judged by its best candidate, once all are compared.
+
+    Attributes:
+        kept: names of the attributes that a checkpoint holds.
+        kept_cells: names of those that are lists of genotypes.
+    """
+
+    bears_nan = True  # a cell has no normalisation, and one that fails is no reason to stop
+    finishing = "comparing the candidates"
+    kept: tuple[str, ...] = ("steps_done", "finished", "scores", "figures_by")
+    kept_cells: tuple[str, ...] = ()
+
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         from flair_nas.search.bilevel import ModelOptimizer
 
-        self.objective, self.config, self.own, self.reduce = objective, config, settings, reduce
+        self.objective, self.config, self.own = objective, config, settings
         self.supernet: Any = objective.supernet  # of a cell, which can run one genotype
-        self.model_optimizer = ModelOptimizer(objective, config, reduce)
-        self.description = CandidatesDescription(self)
+        self.model_optimizer = ModelOptimizer(objective, config)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
         self.figures_by: dict[int, JSON] = {}  # those of the objective, by number of the architecture
         self.finished = False
@@ -99,12 +106,12 @@ class Candidates(Strategy):
         """Evaluate the chosen architecture, and keep its cost under a number. NaN counts as infinite."""
         import torch
 
+        from flair_nas.search.processes import average
+
         evaluation = self.objective.evaluate()
-        cost = self.objective.metric.cost(evaluation)
-        if self.reduce is not None:  # all processes go on alike
-            self.reduce([shared := torch.tensor(cost, dtype=torch.float64)])
-            cost = float(shared)
-        self.scores[number] = cost = math.inf if math.isnan(cost) else cost
+        shared = torch.tensor(self.objective.metric.cost(evaluation), dtype=torch.float64)
+        average([shared])  # all processes go on alike
+        self.scores[number] = cost = math.inf if shared.isnan() else float(shared)
         if evaluation.figures:
             self.figures_by[number] = dict(evaluation.figures)
         return cost
@@ -126,48 +133,40 @@ class Candidates(Strategy):
         return draw(self.config, number)
 
     def state_dict(self) -> JSON:
-        """Return scores and progress."""
-        progress = {"steps_done": self.steps_done, "finished": self.finished}
-        return progress | {"scores": dict(self.scores), "figures_by": dict(self.figures_by)}
+        """Return what is kept."""
+        cells = {name: [cell.to_dict() for cell in getattr(self, name)] for name in self.kept_cells}
+        return {name: getattr(self, name) for name in self.kept} | cells
 
     def load_state_dict(self, state: JSON) -> None:
-        """Restore scores and progress."""
-        self.scores, self.figures_by = dict(state["scores"]), dict(state["figures_by"])
-        self.steps_done, self.finished = state["steps_done"], state["finished"]
-
-
-class CandidatesDescription(Description):
-    """Description of a search that is judged by its best candidate, once all are compared."""
-
-    bears_nan = True  # a cell has no normalisation, and one that fails is no reason to stop
-    finishing = "comparing the candidates"
-
-    def __init__(self, strategy: Candidates) -> None:
-        self.strategy = strategy
+        """Restore what is kept."""
+        for name in self.kept:
+            setattr(self, name, state[name])
+        for name in self.kept_cells:
+            setattr(self, name, [Genotype.from_dict(cell) for cell in state[name]])
 
     def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
         """Return the cost of the best candidate."""
-        return min(self.strategy.compared().values()) if self.strategy.finished else None
+        return min(self.compared().values()) if self.finished else None
 
     def figures(self, history: Sequence[JSON]) -> JSON:
         """Return the objective's figures of the best candidate."""
-        return self.strategy.figures_by.get(self.strategy.best(), {}) if self.strategy.finished else {}
+        return self.figures_by.get(self.best(), {}) if self.finished else {}
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best candidate."""
-        if not self.strategy.finished:
-            return ""
-        metric = self.strategy.objective.metric
-        return judge_scores(self.strategy.compared().values(), "loss" if metric.from_loss else metric.title)
+        metric = self.objective.metric
+        unit = "loss" if metric.from_loss else metric.title
+        return judge_scores(self.compared().values(), unit) if self.finished else ""
 
 
 class TrainedCandidates(Candidates):
     """Search that trains each candidate on its own, from the same first weights and on the same text."""
 
+    kept = (*Candidates.kept, "first_weights")
     planned_steps: float  # of a candidate that is trained to the end; with schedule cosine its rate is 0 then
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, settings, reduce)
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
+        super().__init__(objective, config, settings)
         self.named = [parse_genotype(text) for text in settings.candidates]
         self.descriptions = [f"{genotype.one_line()} {genotype.options}" for genotype in self.named]
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
@@ -196,15 +195,14 @@ class TrainedCandidates(Candidates):
         return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def state_dict(self) -> JSON:
-        """Return scores, progress and the first weights."""
-        return {**super().state_dict(), "named": self.descriptions, "first_weights": self.first_weights}
+        """Return what is kept, and the candidates of the settings."""
+        return super().state_dict() | {"named": self.descriptions}
 
     def load_state_dict(self, state: JSON) -> None:
-        """Restore scores and progress, unless a candidate of the settings is another genotype now."""
+        """Restore what is kept, unless a candidate of the settings is another genotype now."""
         super().load_state_dict(state)
         if state["named"] != self.descriptions:
             raise FlairNasError(
                 "a genotype among the candidates has changed since this search began; choose another folder, or give "
                 "it back"
             )
-        self.first_weights = state["first_weights"]

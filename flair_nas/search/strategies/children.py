@@ -12,9 +12,9 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures
+from flair_nas.search.protocols import JSON, Objective, StepFigures
 from flair_nas.search.settings import CommonSettings
-from flair_nas.search.strategies.candidates import CandidatesDescription, TrainedCandidates, TrainedSettings, draw
+from flair_nas.search.strategies.candidates import TrainedCandidates, TrainedSettings, draw
 from flair_nas.settings.fields import COUNT, setting
 
 TRIES = 10
@@ -50,19 +50,22 @@ class ChildSearch(TrainedCandidates):
         FlairNasError: fewer steps than a child takes.
     """
 
+    finishing = "scoring each child"
+    longer = "Give each child more steps by a larger --child-steps, and as many children by more --epochs."
+    kept = (*TrainedCandidates.kept, "stage", "trained")
+    kept_cells: tuple[str, ...] = ("children",)
     title: str
     enough: int
     own: ChildSettings
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, settings, reduce)
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
+        super().__init__(objective, config, settings)
         self.planned_steps = sum(settings.child_steps)
         if self.total < self.planned_steps:
             raise FlairNasError(
                 f"{config.epochs} epochs are {self.total} steps, and a child takes {self.planned_steps}: set more "
                 "--epochs, or smaller --child-steps"
             )
-        self.description = ChildDescription(self)
         self.random = random.Random(config.seed)
         self.children: list[Genotype] = []  # the present one is the last
         self._begin_child()
@@ -139,37 +142,22 @@ class ChildSearch(TrainedCandidates):
         self.finished = True
 
     def state_dict(self) -> JSON:
-        """Return scores, children, progress of the present one, and the state of the generator."""
-        return super().state_dict() | {
-            "children": [child.to_dict() for child in self.children],
-            "stage": self.stage,
-            "trained": self.trained,
-            "random": self.random.getstate(),
-        }
+        """Return what is kept, and the state of the generator."""
+        return super().state_dict() | {"random": self.random.getstate()}
 
     def load_state_dict(self, state: JSON) -> None:
         """Go on with the child whose turn it was."""
         super().load_state_dict(state)
-        self.children = [Genotype.from_dict(child) for child in state["children"]]
-        self.stage, self.trained = state["stage"], state["trained"]
         self.random.setstate(state["random"])
         self.supernet.choose(self.children[-1])
 
-
-class ChildDescription(CandidatesDescription):
-    """Description of a search of children, which can be too few."""
-
-    finishing = "scoring each child"
-    longer = "Give each child more steps by a larger --child-steps, and as many children by more --epochs."
-    strategy: ChildSearch
-
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best child, and on too few children."""
-        count, lead = len(self.strategy.scores), super().verdict(history)
-        if not self.strategy.finished or count >= self.strategy.enough:
+        count, lead = len(self.scores), super().verdict(history)
+        if not self.finished or count >= self.enough:
             return lead
         few = (
-            f"{count} children were trained; with fewer than {self.strategy.enough}, {self.strategy.title} was not "
-            "ahead of random cells: give it more --epochs or a smaller --child-steps"
+            f"{count} children were trained; with fewer than {self.enough}, {self.title} was not ahead of random "
+            "cells: give it more --epochs or a smaller --child-steps"
         )
         return "; ".join(filter(None, (few, lead)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import NotFiniteError
 from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, REMEDY, Objective, Reduce, StepFigures
+from flair_nas.search.protocols import JSON, REMEDY, Objective, StepFigures
 from flair_nas.search.settings import CommonSettings
-from flair_nas.search.strategies.candidates import CandidatesDescription
 from flair_nas.search.strategies.random_cells import RandomSharedSettings, SharedRandomSearch
 from flair_nas.settings.fields import COUNT, setting
 
@@ -70,16 +70,17 @@ class ControllerSearch(SharedRandomSearch):
     """
 
     settings = EnasSettings
+    kept = (*SharedRandomSearch.kept, "last")
+    kept_cells = ("drawn",)
     own: EnasSettings
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         from flair_nas.search.controller import Controller, Reinforce
 
-        super().__init__(objective, config, settings, reduce)
+        super().__init__(objective, config, settings)
         controller = Controller(config.nodes, settings.controller_size, locality=settings.controller_locality or None)
         rates = (settings.controller_learning_rate, settings.controller_entropy, settings.controller_decay)
         self.controller = Reinforce(controller, config.seed, *rates)
-        self.description = _EnasDescription(self)
         self.drawn: list[Genotype] = []  # the candidates, at the end
         self.last: JSON = {}  # figures of the last epoch
         self.supernet.choose(self.architecture(0))
@@ -106,10 +107,10 @@ class ControllerSearch(SharedRandomSearch):
             steps = [self.learn(epoch, number) for number in range(self.own.controller_steps)]
             draws = [draw for drawn, _ in steps for draw in drawn]
             self.last = {
-                "reward": _mean([reward for _, rewards in steps for reward in rewards]),
-                "spread": _mean([draw.spread for draw in draws]),
+                "reward": statistics.fmean([reward for _, rewards in steps for reward in rewards]),
+                "spread": statistics.fmean([draw.spread for draw in draws]),
                 "different_cells": len({draw.genotype for draw in draws}),
-                "moved": _mean([self.controller.distance(draw) for draw in steps[-1][0]]),
+                "moved": statistics.fmean([self.controller.distance(draw) for draw in steps[-1][0]]),
             }
             self.supernet.choose(self.architecture(0))
         return figures
@@ -134,17 +135,10 @@ class ControllerSearch(SharedRandomSearch):
 
     def _loss(self, genotype: Genotype, epoch: int, place: int) -> float:
         """Compute the loss of a cell on a validation batch, without dropout and from a state of zeros."""
-        import torch
+        from flair_nas.search.bilevel import validation_loss
 
         self.supernet.choose(self._form(genotype))
-        module = self.objective.module.eval()
-        with torch.no_grad():
-            parts = self.objective.validation_batch(epoch, place).parts
-            total = torch.stack([self.objective.validation_loss(part).double().cpu() for part in parts]).mean()
-        module.train()
-        if self.reduce is not None:
-            self.reduce([total])
-        return float(total)
+        return validation_loss(self.objective, [place], epoch)
 
     def finish(self, progress: bool) -> None:
         """Draw candidates, all different if a few draws allow, and compare them with the shared weights."""
@@ -165,26 +159,18 @@ class ControllerSearch(SharedRandomSearch):
         return {**super().end_epoch(), **self.last, "mean_reward": self.controller.mean_reward}
 
     def state_dict(self) -> JSON:
-        """Return scores, progress and the controller."""
-        drawn = [genotype.to_dict() for genotype in self.drawn]
-        return super().state_dict() | {"reinforce": self.controller.state_dict(), "drawn": drawn, "last": self.last}
+        """Return what is kept, and the controller."""
+        return super().state_dict() | {"reinforce": self.controller.state_dict()}
 
     def load_state_dict(self, state: JSON) -> None:
-        """Restore scores, progress and the controller."""
+        """Restore what is kept, and the controller."""
         super().load_state_dict(state)
         self.controller.load_state_dict(state["reinforce"])
-        self.last, self.drawn = dict(state["last"]), [Genotype.from_dict(genotype) for genotype in state["drawn"]]
         self.supernet.choose(self.architecture(0))
-
-
-class _EnasDescription(CandidatesDescription):
-    """Description of a search whose controller may have learned nothing, or one cell."""
-
-    strategy: ControllerSearch
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best candidate, and on a controller that learned nothing or one cell."""
-        note, last, own = "", self.strategy.last, self.strategy.own
+        note, last, own = "", self.last, self.own
         if last and last["moved"] < 0.1:
             note = "the controller draws as it did untrained" + ", which prefers chains" * bool(own.controller_locality)
             note += "; raise --controller-learning-rate" * bool(own.controller_learning_rate)
@@ -195,9 +181,5 @@ class _EnasDescription(CandidatesDescription):
     def end_seconds(self) -> float:
         """Measure a step of the controller, and return the seconds of all its steps in an epoch."""
         started = time.perf_counter()
-        self.strategy.learn(1, 0)
-        return (time.perf_counter() - started) * int(self.strategy.own.controller_steps)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+        self.learn(1, 0)
+        return (time.perf_counter() - started) * self.own.controller_steps

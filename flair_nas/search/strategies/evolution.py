@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, mutate
-from flair_nas.search.protocols import JSON, Objective, Reduce
+from flair_nas.search.protocols import JSON, Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 from flair_nas.settings.fields import COUNT, setting
@@ -64,14 +64,12 @@ class Population:
     Attributes:
         members: those alive, in the order of their places.
         hurdles: costs that a child must be below to train for another stage.
-        children: number of members so far, dead ones too.
     """
 
     def __init__(self, settings: EvolutionSettings) -> None:
         self.settings = settings
         self.members: list[Member] = []
         self.hurdles: list[float] = []
-        self.children = 0
 
     @property
     def full(self) -> bool:
@@ -100,10 +98,9 @@ class Population:
         else:
             removed = self.members.pop(0) if self.full else None
             self.members.append(member)
-        self.children += 1
         every = self.settings.hurdle_every
         later_stages = len(self.settings.child_steps) - 1
-        if every and self.children % every == 0 and len(self.hurdles) < later_stages:
+        if every and (member.number + 1) % every == 0 and len(self.hurdles) < later_stages:
             self._add_hurdle()
         return removed
 
@@ -127,16 +124,14 @@ class Evolution(ChildSearch):
     own: EvolutionSettings
     title, enough = "evolution", 32
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         self.population = Population(settings)
-        super().__init__(objective, config, settings, reduce)
+        super().__init__(objective, config, settings)
         steps, size = settings.child_steps[0], settings.population
         if size >= (count := self.total // steps):
-            # a smaller population must hold a tournament, and leave a child
-            smaller = f"--population to {count - 1} or less, " if count > settings.tournament else ""
             raise FlairNasError(
                 f"{config.epochs} epochs allow {count} children of {steps} steps, and population {size} takes all of "
-                f"them: set {smaller}a smaller --child-steps, or more --epochs"
+                "them: set a smaller --population or --child-steps, or more --epochs"
             )
 
     def propose(self) -> Genotype:
@@ -155,24 +150,17 @@ class Evolution(ChildSearch):
         return self.population.clears(cost, self.stage)
 
     def end_epoch(self) -> JSON:
-        """Return the best score, the mean cost of the population, and the hurdles."""
-        members, hurdles = self.population.members, self.population.hurdles
-        costs = [member.cost for member in members if math.isfinite(member.cost)]
-        figures = super().end_epoch() | {"population_cost": sum(costs) / len(costs) if costs else None}
-        if self.own.hurdle_every:
-            mean = sum(member.stage for member in members) / max(len(members), 1)
-            figures |= {"hurdles": [*hurdles], "mean_stage": mean}
-        return figures
+        """Return the best score, and the hurdles if there are some."""
+        hurdles = {"hurdles": [*self.population.hurdles]} if self.own.hurdle_every else {}
+        return super().end_epoch() | hurdles
 
     def state_dict(self) -> JSON:
         """Return the state of the children, and the population."""
-        population = self.population
-        kept = {"members": [tuple(member) for member in population.members], "hurdles": [*population.hurdles]}
-        return super().state_dict() | {"population": kept | {"children": population.children}}
+        members = [tuple(member) for member in self.population.members]
+        return super().state_dict() | {"population": {"members": members, "hurdles": self.population.hurdles}}
 
     def load_state_dict(self, state: JSON) -> None:
         """Restore children and population."""
         super().load_state_dict(state)
-        kept = state["population"]
-        self.population.members = [Member(*values) for values in kept["members"]]
-        self.population.hurdles, self.population.children = [*kept["hurdles"]], kept["children"]
+        self.population.members = [Member(*values) for values in state["population"]["members"]]
+        self.population.hurdles = state["population"]["hurdles"]

@@ -14,7 +14,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import Metric
 from flair_nas.search import health
-from flair_nas.search.protocols import JSON, Description, Objective, Reduce, StepFigures, Strategy
+from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.search.settings import CommonSettings, StrategySettings
 from flair_nas.settings.fields import COUNT, changed, setting
 
@@ -85,8 +85,7 @@ class GradientSettings(StrategySettings):
         """Return a sentence for each setting without effect, and for too few epochs."""
         sampled, perturbed, joint = self.sampling != "none", self.selection == "perturbation", config.learn == "joint"
         checks = [
-            (config.epochs == 0, "epochs must be at least 1 for strategy gradient"),
-            (0 < config.epochs <= self.warmup_epochs,
+            (config.epochs <= self.warmup_epochs,
              f"warmup_epochs {self.warmup_epochs} must be less than epochs {config.epochs}: else no architecture "
              "weight learns"),
             (config.learn == "inter" and (self.avoid_first or self.most_identity is not None),
@@ -123,6 +122,8 @@ class GradientSettings(StrategySettings):
 class GradientStrategy(Strategy):
     """Gradient-based search, first or second order, of the cell, the gates, or both in phases.
 
+    With sampled mixing weights it is judged on the training part: no mixture was trained.
+
     Raises:
         FlairNasError: phases that are too short to tell whether MAD has settled.
     """
@@ -130,7 +131,7 @@ class GradientStrategy(Strategy):
     settings = GradientSettings
     own: GradientSettings
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         from flair_nas.search.bilevel import ArchitectureOptimizer, ModelOptimizer
 
         self.objective, self.config, self.own = objective, config, settings
@@ -139,8 +140,10 @@ class GradientStrategy(Strategy):
                 f"convergence_steps {settings.convergence_steps} must be less than the steps of a phase, "
                 f"{self._phase_steps(1)}: a phase would always end first"
             )
-        self.description = _GradientDescription(self)
-        self.model_optimizer = ModelOptimizer(objective, config, reduce)
+        self.is_sampled = settings.sampling != "none"
+        self.judged_on = "train" if self.is_sampled else "valid"
+        self.finishing = "deciding the nodes" if settings.selection == "perturbation" else ""
+        self.model_optimizer = ModelOptimizer(objective, config)
         groups = objective.supernet.architecture()
         self.phases = ["intra", "inter"] if config.learn == "joint" else [config.learn]
         rates = {"intra": settings.arch_learning_rate, "inter": settings.inter_learning_rate}
@@ -198,7 +201,7 @@ class GradientStrategy(Strategy):
     def _set_temperature(self, epoch: int, step: int) -> None:
         """Lower the temperature of sampled mixing weights evenly, from the first step to the last."""
         own, sampler = self.own, self.objective.supernet.sampler
-        if own.sampling != "none":
+        if self.is_sampled:
             place = step / max(1, self.objective.steps(epoch) - 1)
             done = min(1.0, (epoch - 1 + place) / self.config.epochs)
             sampler.temperature = own.temperature + done * (own.temperature_end - own.temperature)
@@ -248,13 +251,7 @@ class GradientStrategy(Strategy):
         last = self.config.epochs
         self._set_temperature(last, self.objective.steps(last) - 1)  # a search that goes on here has made no step
         randomness = random_state()
-        self.selected, self.margins = select_by_perturbation(
-            self.model_optimizer,
-            avoid_first=self.own.avoid_first,
-            steps=self.own.selection_steps,
-            segments=self.own.sample_segments,
-            progress=progress,
-        )
+        self.selected, self.margins = select_by_perturbation(self.model_optimizer, self.own, progress)
         restore_random_state(randomness)  # for a search that is extended
 
     def genotype(self) -> Genotype:
@@ -286,16 +283,6 @@ class GradientStrategy(Strategy):
         self.health, self.margins = state["health"], state["margins"]
         self.selected = Genotype.from_json(state["selected"]) if state["selected"] else None
 
-
-class _GradientDescription(Description):
-    """Description of a gradient-based search. A sampled one is judged on the training part: no mixture was trained."""
-
-    def __init__(self, strategy: GradientStrategy) -> None:
-        self.strategy = strategy
-        self.is_sampled = strategy.own.sampling != "none"
-        self.judged_on = "train" if self.is_sampled else "valid"
-        self.finishing = "deciding the nodes" if strategy.own.selection == "perturbation" else ""
-
     def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
         """Return the cost on the part that the search is judged on."""
         if not self.is_sampled:
@@ -305,8 +292,8 @@ class _GradientDescription(Description):
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on the genotype."""
-        if self.strategy.selected:
-            return health.judge_decisions(self.strategy.margins)
+        if self.selected:
+            return health.judge_decisions(self.margins)
         losses = [] if self.is_sampled else [line["dev_loss"] for line in history]
         training = [line["train_loss"] for line in history]
-        return health.judge_weights(self.strategy.health, losses, training) if self.strategy.health else ""
+        return health.judge_weights(self.health, losses, training) if self.health else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.genotype import Genotype, neighbours
-from flair_nas.search.protocols import JSON, Objective, Reduce
+from flair_nas.search.protocols import Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 
@@ -31,12 +31,14 @@ class LocalSearch(ChildSearch):
     """Local search, the baseline of White et al. (UAI 2021), with moves to the first better neighbour."""
 
     settings = LocalSearchSettings
+    kept = (*ChildSearch.kept, "center")
+    kept_cells = (*ChildSearch.kept_cells, "left")
     title, enough = "local-search", 16
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         self.center: int | None = None  # number of the child whose neighbours are tried
         self.left: list[Genotype] = []  # its neighbours that were not tried, the next one last
-        super().__init__(objective, config, settings, reduce)
+        super().__init__(objective, config, settings)
 
     def propose(self) -> Genotype:
         """Return the next neighbour, or a random cell where none is left."""
@@ -52,12 +54,3 @@ class LocalSearch(ChildSearch):
             self.center = number
             self.left = neighbours(self.children[number], self.config.gate_links)
             self.random.shuffle(self.left)
-
-    def state_dict(self) -> JSON:
-        """Return the state of the children, and the neighbours that are left."""
-        return super().state_dict() | {"center": self.center, "left": [child.to_dict() for child in self.left]}
-
-    def load_state_dict(self, state: JSON) -> None:
-        """Restore the children and the neighbours that are left."""
-        super().load_state_dict(state)
-        self.center, self.left = state["center"], [Genotype.from_dict(child) for child in state["left"]]

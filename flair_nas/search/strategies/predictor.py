@@ -16,10 +16,10 @@ import numpy as np
 from flair_nas.genotype import Genotype, neighbours
 from flair_nas.genotype.features import FEATURES
 from flair_nas.library.cost_model import Array, CostModel, encode, load_prior
-from flair_nas.search.protocols import JSON, Objective, Reduce
+from flair_nas.search.protocols import JSON, Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.candidates import draw
-from flair_nas.search.strategies.children import ChildDescription, ChildSearch, ChildSettings
+from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 from flair_nas.settings.fields import setting
 
 STARTS = 4
@@ -61,12 +61,11 @@ class PredictorSearch(ChildSearch):
     own: PredictorSettings
     title = "predictor"
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         is_known = settings.prior == "bundled"
         self.prior = load_prior() if is_known else CostModel.empty()
         self.enough = 8 if is_known else 16
-        super().__init__(objective, config, settings, reduce)
-        self.description = _PredictorDescription(self)
+        super().__init__(objective, config, settings)
 
     def known(self) -> tuple[list[Genotype], Array, list[float]]:
         """Return the children that were scored or failed, their features, [children, features], and their costs."""
@@ -96,27 +95,21 @@ class PredictorSearch(ChildSearch):
     def take(self, number: int, cost: float) -> None:
         """Do nothing: the next draw learns all scores."""
 
-
-class _PredictorDescription(ChildDescription):
-    """Description of a search by a predictor, which tells what it has learnt."""
-
-    strategy: PredictorSearch
-
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best child, and on what the predictor has learnt."""
         from scipy.stats import spearmanr
 
-        lead, (_, features, costs) = super().verdict(history), self.strategy.known()
-        if not self.strategy.finished or len(costs) < _BEST:
+        lead, (_, features, costs) = super().verdict(history), self.known()
+        if not self.finished or len(costs) < _BEST:
             return lead
-        prior = self.strategy.prior
+        prior = self.prior
         varied = np.ptp(features, axis=0) > 0
         model = prior.learn(features, costs)
         sureness = model.mean / np.sqrt(np.diag(np.linalg.inv(model.precision)))  # in standard deviations
         order = [place for place in sureness.argsort() if varied[place]]
         good, bad = (", ".join(f"'{FEATURES[place]}'" for place in some) for some in (order[:3], order[:-4:-1]))
         learnt = f"good signs are {good}, bad ones {bad}"
-        if self.strategy.own.prior == "bundled":
+        if self.own.prior == "bundled":
             agreement = spearmanr(prior.predict(features), costs).statistic
             learnt += f"; what was known before ranks these children with a correlation of {agreement:.2f}"
         return "; ".join(filter(None, (lead, learnt)))

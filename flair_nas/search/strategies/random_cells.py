@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, Objective, Reduce, StepFigures
+from flair_nas.search.protocols import JSON, Objective, StepFigures
 from flair_nas.search.settings import CommonSettings, StrategySettings
 from flair_nas.search.strategies import candidates
 from flair_nas.settings.fields import COUNT, setting
@@ -72,8 +72,8 @@ class SharedRandomSearch(candidates.Candidates):
 
     settings: ClassVar[type[StrategySettings]] = RandomSharedSettings
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, settings, reduce)
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
+        super().__init__(objective, config, settings)
         self.samples: int = settings.samples
 
     def draw(self) -> Genotype:
@@ -92,13 +92,12 @@ class SharedRandomSearch(candidates.Candidates):
 
     def finish(self, progress: bool) -> None:
         """Score all candidates on a few segments, and the best of them on the whole validation part."""
-        from flair_nas.search.perturbation import sum_segment_losses
+        from flair_nas.search.bilevel import validation_loss
 
-        module = self.objective.module.eval()
         first: dict[int, float] = {}
         for number in tqdm(range(self.samples), "candidates", disable=not progress, leave=False):
             self.supernet.choose(self.architecture(number))
-            loss = sum_segment_losses(self.objective, self.own.sample_segments, self.reduce)
+            loss = validation_loss(self.objective, range(self.own.sample_segments))
             first[number] = math.inf if math.isnan(loss) else loss
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
         self.scores, self.figures_by = {}, {}  # those of a search that was extended are of other weights
@@ -106,7 +105,6 @@ class SharedRandomSearch(candidates.Candidates):
             self.supernet.choose(self.architecture(number))
             self.score(number)
         self.finished = True
-        module.train()
 
 
 class IndependentRandomSearch(candidates.TrainedCandidates):
@@ -120,10 +118,11 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
     """
 
     settings = RandomIndependentSettings
+    kept = (*candidates.TrainedCandidates.kept, "alive", "rung", "place", "trained", "weights")
+    longer = "Give each candidate more steps by more --epochs or a smaller --samples."
 
-    def __init__(self, objective: Objective, config: CommonSettings, settings: Any, reduce: Reduce | None) -> None:
-        super().__init__(objective, config, settings, reduce)
-        self.description.longer = "Give each candidate more steps by more --epochs or a smaller --samples."
+    def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
+        super().__init__(objective, config, settings)
         self.samples, self.rungs = settings.samples, settings.rungs
         self.alive = list(range(self.samples + len(self.named)))
         if self._steps_of(0).stop < len(self.alive):
@@ -134,11 +133,8 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
         self.rung, self.place = 0, 0  # whose turn it is
         self.trained: dict[int, int] = {}  # steps of each candidate
         self.weights: dict[int, dict[str, Tensor]] = {}  # of those that will go on
-        self.planned_steps = 0.0
-        count = len(self.alive)
-        for rung in range(self.rungs):
-            self.planned_steps += len(self._steps_of(rung)) / count
-            count = -(-count // 2)
+        counts = [-(-len(self.alive) // 2**rung) for rung in range(self.rungs)]  # candidates in each rung
+        self.planned_steps = sum(len(self._steps_of(rung)) / count for rung, count in enumerate(counts))
         self.supernet.choose(self.architecture(self.candidate))
 
     @property
@@ -199,11 +195,4 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
     def load_state_dict(self, state: JSON) -> None:
         """Go on with the candidate whose turn it was."""
         super().load_state_dict(state)
-        self.alive, self.rung, self.place = state["alive"], state["rung"], state["place"]
-        self.trained, self.weights = dict(state["trained"]), dict(state["weights"])
         self.supernet.choose(self.architecture(self.candidate))
-
-    def state_dict(self) -> JSON:
-        """Return scores and progress, and the weights of the candidates that go on."""
-        names = ("alive", "rung", "place", "trained", "weights")
-        return super().state_dict() | {name: getattr(self, name) for name in names}

@@ -7,14 +7,14 @@ from typing import Any
 
 from flair_nas.genotype import Genotype
 from flair_nas.search.bilevel import ModelOptimizer
-from flair_nas.search.protocols import JSON, Description, Objective, Reduce, StepFigures, Strategy
+from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.search.settings import CommonSettings, StrategySettings
 
 
 class Retrained(Strategy):
     """Strategy that trains the genotype of another one alone in the last epochs, with the same weights.
 
-    A falling learning rate begins anew with these epochs.
+    A falling learning rate begins anew with these epochs. The search is judged by its genotype, trained alone.
 
     Args:
         search: the other strategy.
@@ -23,12 +23,10 @@ class Retrained(Strategy):
 
     settings = StrategySettings  # those of the search
 
-    def __init__(
-        self, search: Strategy, searched: int, objective: Objective, config: CommonSettings, reduce: Reduce | None
-    ) -> None:
+    def __init__(self, search: Strategy, searched: int, objective: Objective, config: CommonSettings) -> None:
         self.search, self.searched, self.objective = search, searched, objective
-        self.description = _RetrainedDescription(self)
-        self.optimizer = ModelOptimizer(objective, config, reduce)
+        self.bears_nan, self.finishing = search.bears_nan, search.finishing
+        self.optimizer = ModelOptimizer(objective, config)
         self.alone: Genotype | None = None  # the genotype that trains alone
 
     def step(self, epoch: int, step: int) -> StepFigures:
@@ -67,18 +65,10 @@ class Retrained(Strategy):
         if state["found"]:
             self._choose(Genotype.from_json(state["found"]))
 
-
-class _RetrainedDescription(Description):
-    """Description of a search that is judged by its genotype, trained alone."""
-
-    def __init__(self, strategy: Retrained) -> None:
-        self.strategy, self.searching = strategy, strategy.search.description
-        self.bears_nan, self.finishing = self.searching.bears_nan, self.searching.finishing
-
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return the verdict of the search."""
-        return self.searching.verdict(history[: self.strategy.searched])
+        return self.search.verdict(history[: self.searched])
 
     def end_seconds(self) -> float:
         """Return the seconds that the search takes at the end of an epoch."""
-        return self.searching.end_seconds()
+        return self.search.end_seconds()
