@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, did_you_mean
-from flair_nas.experiments.tasks import TAGGING, Task
+from flair_nas.experiments.tasks import TAGGING, TEXT, Task
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.language_model.text.config import TextSettings
+from flair_nas.library.cost_model import encode, load_prior
 from flair_nas.library.layer_spec import identity, parse_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.settings.fields import get_kinds
@@ -21,6 +22,7 @@ from flair_nas.tagging.config import CorpusSettings
 
 SMALL_CELLS = ("small-relu-tanh", "small-relu", "small-tanh")
 """Bundled cells of one or two nodes: the first usual layers on tags."""
+_DRAWS = 50  # for a cell
 EMBEDDED = "embeddings: "
 """Beginning of the names of dimensions that tell if an embedding is used."""
 
@@ -68,7 +70,8 @@ def list_layers(config: Config) -> list[str]:
                 raise FlairNasError(f"separate candidates by blanks, not by commas: {' '.join(names)}")
             parse_layer_spec(text, torch_layers)
         texts.setdefault(identity(text), text)
-    return [*texts.values(), *(cell.one_line() for cell in itertools.islice(draw_cells(config.nodes), config.random))]
+    cells = draw_cells(config.nodes, by_cost=config.task is TEXT)
+    return [*texts.values(), *(cell.one_line() for cell in itertools.islice(cells, config.random))]
 
 
 def _usual_layers(task: Task) -> list[str]:
@@ -77,11 +80,17 @@ def _usual_layers(task: Task) -> list[str]:
     return [*SMALL_CELLS, *layers, *(name for name in bundled_names() if name not in SMALL_CELLS)]
 
 
-def draw_cells(sizes: Sequence[int]) -> Iterator[Genotype]:
-    """Draw different cells with these numbers of nodes in turn, none of them small, as long as there are more."""
+def draw_cells(sizes: Sequence[int], by_cost: bool = False) -> Iterator[Genotype]:
+    """Draw different cells with these numbers of nodes in turn, none of them small, as long as there are more.
+
+    With `by_cost`, two of three are the best of some by a draw of what is known of cells; a third stays random.
+    """
     seen, misses = set(map(load_genotype, SMALL_CELLS)), 0
     for number, size in enumerate(itertools.cycle(sizes), start=1):
-        draws = (random_genotype(number + 1_000_003 * attempt, nodes=size) for attempt in range(50))
+        draws = [random_genotype(number + 1_000_003 * attempt, nodes=size) for attempt in range(_DRAWS)]
+        if by_cost and number % 3:
+            costs = encode(draws) @ load_prior().draw((number,))
+            draws = [draws[place] for place in costs.argsort(kind="stable")]
         cell = next((cell for cell in draws if cell not in seen), None)
         misses = 0 if cell is not None else misses + 1
         if cell is not None:

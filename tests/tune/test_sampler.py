@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from flair_nas.tune.parts import EMBEDDED, Point, Range, count_points, is_whole, to_changes
+from flair_nas.library.cost_model import encode, load_prior
+from flair_nas.tune.parts import EMBEDDED, Point, Range, count_points, draw_cells, is_whole, to_changes
 from flair_nas.tune.sampler import Known, draw
 
 SPACE = {
@@ -79,6 +81,17 @@ def test_all_subsets_of_embeddings_are_drawn_but_the_empty_one(sampler: str) -> 
     ) is not None:
         known.append(Known(point, {0: 50.0}, True))
     assert len(known) == 1 + count_points(space) == 1 + 7 * 2
+
+
+def test_on_text_two_of_three_cells_are_of_low_predicted_cost() -> None:
+    prior, sizes = load_prior(), [8, 4]
+    drawn, by_cost = ([*itertools.islice(draw_cells(sizes, by_cost=known), 60)] for known in (False, True))
+    assert [len(cell.nodes) for cell in by_cost] == [len(cell.nodes) for cell in drawn] == [8, 4] * 30
+    assert by_cost[2::3] == drawn[2::3] and len({cell.one_line() for cell in by_cost}) == 60
+    chosen, other = (
+        prior.predict(encode([cells[place] for place in range(60) if place % 3 < 2])) for cells in (by_cost, drawn)
+    )
+    assert chosen.mean() < other.mean() - other.std() and (chosen < sorted(other)[20]).mean() > 0.8
 
 
 @hypothesis_settings(max_examples=50)
