@@ -4,6 +4,7 @@ It has all 384 cells of 3 nodes with one edge a node, with a full and with an el
 
     python -m benchmarks.search.small_space train --out FILE [--seeds 1,2,3]    # on the bundled text
     python -m benchmarks.search.small_space train --text DIR --out FILE         # DIR has train.txt and valid.txt
+    python -m benchmarks.search.small_space train --nodes 8 --cells 40 ...      # random cells of other sizes
     python -m benchmarks.search.small_space bundle demo FILE ...                # FILE as a kept table
     python -m benchmarks.search.small_space signal demo                         # how much the table tells
     python -m benchmarks.search.small_space some --text DIR --out FILE          # some cells, eight times as long
@@ -16,6 +17,7 @@ the last one stopped.
 """
 
 import argparse
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -34,7 +36,7 @@ from torch import Tensor, nn
 from benchmarks.json_lines import RESULTS, as_table, lines_in, lines_so_far, put, replace_lines
 from flair_nas.cli.version import describe
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import OPERATIONS, Edge, Genotype
+from flair_nas.genotype import OPERATIONS, Edge, Genotype, random_genotype
 from flair_nas.runs.metric import PERPLEXITY, Evaluation
 from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.config import SearchConfig
@@ -81,6 +83,12 @@ def all_cells(recurrence: str = "full") -> list[Genotype]:
     return [
         Genotype(nodes=tuple((edge,) for edge in cell), recurrence=recurrence) for cell in itertools.product(*edges)
     ]
+
+
+def drawn_cells(recurrence: str, sizes: Sequence[int], count: int) -> list[Genotype]:
+    """Return so many random cells of each size."""
+    drawn = (random_genotype(1000 * size + number, nodes=size) for size in sizes for number in range(count))
+    return [dataclasses.replace(cell, recurrence=recurrence, origin={}) for cell in drawn]
 
 
 class SmallSpace:
@@ -212,8 +220,8 @@ def _refuse() -> NoReturn:
 def trainings(
     text: str, seed: int, recurrence: str, cells: Sequence[Genotype], steps: int = STEPS, schedule: str = "cosine"
 ) -> Iterator[dict]:
-    """Train cells with a seed; yield a line for each."""
-    own = {"text": text, "seed": seed, "recurrence": recurrence, "schedule": schedule}
+    """Train cells of equally many nodes with a seed; yield a line for each."""
+    own = {"text": text, "seed": seed, "recurrence": recurrence, "schedule": schedule, "nodes": len(cells[0].nodes)}
     config = make_settings(SearchConfig, {**SETTINGS, **own})
     objective = build(config, read(config), make_accelerator("cpu", "float32"))
     first = {name: value.clone() for name, value in objective.module.state_dict().items()}
@@ -240,28 +248,28 @@ def train(arguments: argparse.Namespace) -> None:
     known = {(line["recurrence"], line["seed"], line["cell"]) for line in lines_so_far(arguments.out)}
     torch.set_num_threads(1)
     for seed, recurrence in itertools.product(arguments.seeds, ("full", "elementwise")):
-        cells = [c for c in all_cells(recurrence) if (recurrence, seed, c.one_line()) not in known]
-        for line in trainings(arguments.text, seed, recurrence, cells) if cells else ():
-            put(line, arguments.out)
+        cells = drawn_cells(recurrence, arguments.nodes, arguments.cells) if arguments.nodes else all_cells(recurrence)
+        left = [cell for cell in cells if (recurrence, seed, cell.one_line()) not in known]
+        for _, group in itertools.groupby(left, key=lambda cell: len(cell.nodes)):
+            for line in trainings(arguments.text, seed, recurrence, [*group]):
+                put(line, arguments.out)
 
 
 def bundle(arguments: argparse.Namespace) -> None:
     """Keep the table of files of lines."""
     lines = [line for file in arguments.files for line in lines_in(file)]
     found = {(line["recurrence"], line["cell"], line["seed"]): line["costs"] for line in lines}
-    counts = Counter(seed for _, _, seed in found)
-    whole = sum(len(all_cells(recurrence)) for recurrence in ("full", "elementwise"))
-    seeds = sorted(seed for seed, count in counts.items() if count == whole)
+    counts, cells = Counter(seed for _, _, seed in found), {(recurrence, cell): None for recurrence, cell, _ in found}
+    seeds = sorted(seed for seed, count in counts.items() if count == len(cells))
     if left_out := counts.keys() - seeds:
         print(f"left out, as not all cells are trained: seeds {', '.join(map(str, sorted(left_out)))}")
     about = {"text": arguments.text_name, "settings": SETTINGS, "setup": describe()[:4]}
     about["seconds"] = statistics.mean(line["seconds"] for line in lines)
     steps = [(stage + 1) * STEPS // STAGES for stage in range(STAGES)]
     table = [{"table": arguments.table, "about": about, "steps": steps, "seeds": seeds}]
-    for recurrence, cells in ((recurrence, all_cells(recurrence)) for recurrence in ("full", "elementwise")):
-        for cell in (cell.one_line() for cell in cells):
-            costs = [found[recurrence, cell, seed] for seed in seeds]
-            table.append({"table": arguments.table, "recurrence": recurrence, "cell": cell, "costs": costs})
+    for recurrence, cell in cells:
+        costs = [found[recurrence, cell, seed] for seed in seeds]
+        table.append({"table": arguments.table, "recurrence": recurrence, "cell": cell, "costs": costs})
     replace_lines(FILE, table, lambda line: line.get("table") == arguments.table)
 
 
@@ -320,6 +328,8 @@ def main() -> None:
     part.add_argument("--text", default="demo", metavar="DIR", help="text (default: demo)")
     part.add_argument("--out", type=Path, required=True, metavar="FILE")
     part.add_argument("--seeds", type=numbers, default=[1, 2, 3], metavar="1,2,3")
+    part.add_argument("--nodes", type=numbers, metavar="2,4", help="random cells with so many nodes, in place of all")
+    part.add_argument("--cells", type=int, default=40, help="of each number of nodes (default: 40)")
     part.set_defaults(run=train)
     part = parts.add_parser("bundle", help="keep a table")
     part.add_argument("table")
