@@ -19,8 +19,7 @@ from flair_nas.settings.fields import as_flags, changed
 from flair_nas.settings.resolve import preset_names, read_mapping
 from flair_nas.storage.paths import typed
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.data.names import check_corpus
+from flair_nas.tagging.config import TaggerConfig, check_corpus
 
 if TYPE_CHECKING:
     from flair_nas.search.trainer import SearchResult

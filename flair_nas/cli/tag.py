@@ -31,9 +31,8 @@ from flair_nas.settings.fields import get_kinds
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import check_model, explain_not_utf8, typed, user_path
-from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
+from flair_nas.tagging.config import NAMES, OF_THE_CORPUS, TaggerConfig, check_corpus
 from flair_nas.tagging.data.column_rows import ColumnFormat
-from flair_nas.tagging.data.names import NAMES, check_corpus
 
 if TYPE_CHECKING:
     from flair.data import Sentence

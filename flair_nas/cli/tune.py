@@ -11,7 +11,7 @@ from flair_nas.experiments.tasks import TAGGING, TEXT
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import preset_names
 from flair_nas.storage.paths import typed
-from flair_nas.tagging.data.names import check_corpus
+from flair_nas.tagging.config import check_corpus
 from flair_nas.tune.config import TextTuneConfig, TuneConfig, TuneSettings
 from flair_nas.tune.parts import TAGGER_PARTS, TEXT_PARTS
 

@@ -18,10 +18,9 @@ from flair_nas.settings.resolve import read_run_settings, to_yaml
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.folders import whole_files
 from flair_nas.storage.paths import user_path
-from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.config import NAMES, TaggerConfig
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.frozen_embeddings import members_of
-from flair_nas.tagging.data.names import NAMES
 from flair_nas.tagging.patches.character_models import LayerText
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.registration import FAST_TEXT, describe_rnn

@@ -20,10 +20,9 @@ from flair_nas.settings.fields import get_kinds
 from flair_nas.storage.parts import find_parts
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.config import CorpusSettings
+from flair_nas.tagging.config import NAMES, CorpusSettings, find_folder
 from flair_nas.tagging.data.column_files import parse_columns, pick_columns, read_part
 from flair_nas.tagging.data.column_rows import ColumnFormat
-from flair_nas.tagging.data.names import NAMES, find_folder
 from flair_nas.tagging.quiet import no_flair_remarks
 
 log = logging.getLogger("flair_nas")
