@@ -16,9 +16,7 @@ from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
 from flair_nas.search.several_config import OBJECTIVES, SeveralSearchConfig, settings_class
 from flair_nas.settings.fields import as_flags, changed
-from flair_nas.settings.resolve import preset_names, read_mapping
 from flair_nas.storage.paths import typed
-from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import TaggerConfig, check_corpus
 
 if TYPE_CHECKING:
@@ -62,7 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
         quiet_flair(arguments)
     else:
         quiet_libraries(arguments)
-    _warn_of_size(arguments, config)
+    chosen = arguments.resume or arguments.preset or arguments.config or changed(config, "hidden_size", "epochs")
+    if not chosen and isinstance(config, SearchConfig):
+        log.warning(
+            "without --preset a search is as large as those of the papers: about seven hours for a million words on "
+            "two CPU cores (--estimate measures it). The presets on -small take minutes to an hour (--list-presets)"
+        )
     if arguments.estimate:
         return _estimate(config, progress)
     with exit_on_signal():
@@ -116,27 +119,6 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
         like_it = as_flags(dataclasses.replace(config, epochs=SearchConfig.epochs), LanguageModelConfig)
         lines.append(f"  or: flair-nas lm train {like_it} --rnn {rnn} --out runs/lm")
     return lines
-
-
-def small_presets() -> list[str]:
-    """Return the names of the presets for a search on text that takes minutes to an hour."""
-    names = []
-    for name in preset_names("search"):
-        preset = read_mapping(resource_path("presets", "search", f"{name}.yaml"))
-        if preset["about"].get("scale") == "small" and preset.get("objective", "text") == "text":
-            names.append(name)
-    return names
-
-
-def _warn_of_size(arguments: argparse.Namespace, config: SearchSettings) -> None:
-    """Warn of the size of a search on text without a preset."""
-    chosen = arguments.resume or arguments.preset or arguments.config or changed(config, "hidden_size", "epochs")
-    if not chosen and isinstance(config, SearchConfig):
-        log.warning(
-            "without --preset a search is as large as those of the papers: about seven hours for a million words on "
-            "two CPU cores (--estimate measures it). These presets take minutes to an hour: %s",
-            ", ".join(small_presets()),
-        )
 
 
 def _estimate(config: SearchSettings, progress: bool) -> int:
