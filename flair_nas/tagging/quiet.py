@@ -32,25 +32,14 @@ def no_flair_bars() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_flair_remarks(*beginnings: str) -> Iterator[None]:
-    """Drop Flair's log messages with these beginnings within the block."""
+def no_flair_remarks(*beginnings: str, below: int = logging.NOTSET) -> Iterator[None]:
+    """Drop Flair's log messages with these beginnings, or below a level, within the block."""
 
     def is_wanted(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(beginnings)
+        return record.levelno >= below and not record.getMessage().startswith(beginnings)
 
     flair.logger.addFilter(is_wanted)
     try:
         yield
     finally:
         flair.logger.removeFilter(is_wanted)
-
-
-@contextlib.contextmanager
-def flair_says(level: int) -> Iterator[None]:
-    """Drop Flair's log messages below a level within the block."""
-    before = flair.logger.level
-    flair.logger.setLevel(max(before, level))
-    try:
-        yield
-    finally:
-        flair.logger.setLevel(before)
