@@ -50,12 +50,6 @@ def frozen_members(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
     return [member for member in pooled if member.static_embeddings]
 
 
-def frozen_prefixes(model: nn.Module, embeddings: TokenEmbeddings) -> tuple[str, ...]:
-    """Return the beginnings of names in a model's state that are those of a stack's frozen embeddings."""
-    frozen = {id(member) for member in frozen_members(embeddings)}
-    return tuple(f"{name}." for name, module in model.named_modules() if id(module) in frozen)
-
-
 def changing_names(embeddings: TokenEmbeddings) -> list[str]:
     """Return the names of a stack's vectors that may differ from one call to the next."""
     frozen = {member.name for member in frozen_members(embeddings)}
