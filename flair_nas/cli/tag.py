@@ -252,13 +252,11 @@ def _read_sentences(
 def _check_predictions(path: Path, arguments: argparse.Namespace) -> None:
     """Raise an error if predictions would replace the model or a file of the corpus."""
     model = user_path(arguments.model)
-    inputs = {model: "the model", model / "model.pt": "the model"}
-    for source in filter(None, (arguments.file, arguments.corpus)):
-        folder = user_path(source)
-        inputs |= dict.fromkeys(folder.iterdir() if folder.is_dir() else [folder], "a file of the corpus")
-    for file, what in inputs.items():
-        if path.exists() and file.exists() and path.samefile(file):
-            raise FlairNasError(f"--predictions {path} is {what} itself; name another file")
+    inputs = [model, model / "model.pt"]
+    for folder in map(user_path, filter(None, (arguments.file, arguments.corpus))):
+        inputs += folder.iterdir() if folder.is_dir() else [folder]
+    if path.exists() and any(file.exists() and path.samefile(file) for file in inputs):
+        raise FlairNasError(f"--predictions {path} is the model or a file of the corpus; name another file")
 
 
 def _read_run_settings(model: Path) -> dict[str, Any]:
@@ -336,11 +334,8 @@ def predict(arguments: argparse.Namespace) -> int:
                         num_labels += len(sentence.get_labels(tagger.label_type))
                         num_sentences += 1
     if num_sentences and not num_labels and not arguments.quiet:
-        print(
-            f"flair-nas: nothing found in {num_sentences:,} sentence{'s' * (num_sentences > 1)}; `flair-nas tag "
-            "evaluate` says how much this tagger finds in labelled ones",
-            file=sys.stderr,
-        )
+        found = f"nothing found in {num_sentences:,} sentence{'s' * (num_sentences > 1)}"
+        print(f"flair-nas: {found}; `flair-nas tag evaluate` says how much this tagger finds", file=sys.stderr)
     return 0
 
 
@@ -355,37 +350,31 @@ def _check_sentences(arguments: argparse.Namespace) -> None:
         raise FlairNasError(f"{path}: this is no file of text" if path.exists() else f"{path}: no such file")
     for sentence in check_characters(arguments.sentences):
         if os.path.isfile(sentence):
-            raise FlairNasError(
-                f"{brief(sentence)} is a file: --text {typed(sentence)} tags its lines; to tag its name, use standard "
-                "input"
-            )
+            raise FlairNasError(f"{brief(sentence)} is a file: --text {typed(sentence)} tags its lines")
 
 
 def _read_lines(path: str | None) -> Iterator[list[str]]:
     """Yield the lines that wait, as soon as there are some. A program that asks line by line gets its answers."""
-    file = None if path in (None, "-") else user_path(path or "")
+    source = "standard input" if path in (None, "-") else user_path(path or "")
     number, rest, knows_valid = 1, b"", False
-    with open(file, "rb") if file else sys.stdin.buffer as stream:
+    with sys.stdin.buffer if isinstance(source, str) else open(source, "rb") as stream:
         assert isinstance(stream, io.BufferedIOBase)
         while data := stream.read1(_MAX_BYTES):
             *lines, rest = (rest + data).split(b"\n")
-            yield _decode(lines, file, number, knows_valid)
+            yield _decode(lines, source, number, knows_valid)
             number += len(lines)
             knows_valid = knows_valid or not all(line.isascii() for line in lines)
         if rest:
-            yield _decode([rest], file, number, knows_valid)
+            yield _decode([rest], source, number, knows_valid)
 
 
-def _decode(lines: Sequence[bytes], file: Path | None, first: int, knows_valid: bool) -> list[str]:
-    """Decode lines from UTF-8. The error names all broken lines of the file, or of these lines without one."""
+def _decode(lines: Sequence[bytes], source: str | Path, first: int, knows_valid: bool) -> list[str]:
+    """Decode lines from UTF-8. The error names the broken ones."""
     try:
         return [line.decode("utf-8").rstrip("\r") for line in lines]
     except UnicodeDecodeError:
-        if file is None:
-            error = explain_not_utf8("standard input", [b"\n".join(lines)], first, knows_valid=knows_valid)
-            raise FlairNasError(error) from None
-        with open(file, "rb") as stream:
-            raise FlairNasError(explain_not_utf8(file, stream)) from None
+        error = explain_not_utf8(source, [b"\n".join(lines)], first, knows_valid=knows_valid)
+        raise FlairNasError(error) from None
 
 
 def _add_computing(parser: argparse.ArgumentParser) -> None:
