@@ -51,7 +51,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Train character language models of Flair's, forward, backward or both."""
-    config, out = settings_of_run(arguments, CharacterModelConfig, "character_model", CharacterModelConfig.may_change)
+    config, out = settings_of_run(arguments, CharacterModelConfig, "character_model")
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.embedding.character_model.training import estimate_training, train_character_models

@@ -250,15 +250,11 @@ def refuse_flags_of(arguments: argparse.Namespace, variants: Mapping[str, type],
 
 
 def settings_of_run(
-    arguments: argparse.Namespace,
-    config_type: type[Config],
-    kind: str,
-    may_change: Collection[str] | None = None,
-    quantity: str = "run",
+    arguments: argparse.Namespace, config_type: type[Config], kind: str, quantity: str = "run"
 ) -> tuple[Config, Path]:
     """Return the settings and the run folder of a command line. An estimate needs no folder.
 
-    `kind` is the kind of presets. `check_folder` explains `may_change`, where None allows all settings, and `quantity`.
+    `kind` is the kind of presets. `open_run` checks later if the settings are those of the run that is there.
     """
     file, is_estimate = arguments.config, vars(arguments).get("estimate", False)
     if arguments.resume:
@@ -277,5 +273,5 @@ def settings_of_run(
     config = resolve(config_type, kind=kind, preset=arguments.preset, file=file, flags=flags)
     out = user_path(arguments.resume or arguments.out or ".")
     if (arguments.resume or arguments.out) and not is_estimate:
-        check_folder(out, config, get_kinds(config_type) if may_change is None else may_change, quantity)
+        check_folder(out, config, get_all_kinds(config_type), quantity)
     return config, out

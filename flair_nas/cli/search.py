@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     progress = shows_progress(arguments)
     config_type = settings_class(arguments.objective or peek_setting("objective", "search", arguments) or "text")
     refuse_flags_of(arguments, {f"--objective {name}": settings_class(name) for name in OBJECTIVES}, config_type)
-    config, out = settings_of_run(arguments, config_type, "search", quantity="search")
+    config, out = settings_of_run(arguments, config_type, "search", "search")
     if isinstance(config, TaggingSearchConfig):
         check_corpus(config.corpus)
     if isinstance(config, (FlairSearchConfig, SeveralSearchConfig)):

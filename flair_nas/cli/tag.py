@@ -120,10 +120,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Train a tagger with a searched cell, an LSTM or another layer."""
-    may_change = TaggerConfig.may_change
-    if arguments.learning_rate is None:  # the run or the layer sets it later
-        may_change += ("learning_rate",)
-    config, out = settings_of_run(arguments, TaggerConfig, "tagging", may_change)
+    config, out = settings_of_run(arguments, TaggerConfig, "tagging")
     check_corpus(config.corpus)
     if config.rnn.upper() not in LAYER_NAMES:
         parse_layer_spec(config.rnn, name="--rnn")  # before Flair is loaded, which takes seconds
