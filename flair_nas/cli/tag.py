@@ -178,8 +178,6 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Count entity F1 of a tagger by type, with seqeval and with Flair (accuracy for token labels)."""
-    if arguments.predictions is not None:
-        check_writable(user_path(arguments.predictions))
     _check_model(arguments.model)
     settings = _read_run_settings(user_path(arguments.model))
     corpus_of_run = arguments.corpus is None and arguments.file is None
@@ -247,7 +245,8 @@ def _read_sentences(
 
 
 def _check_predictions(path: Path, arguments: argparse.Namespace) -> None:
-    """Raise an error if predictions would replace the model or a file of the corpus."""
+    """Raise an error if predictions cannot be written, or would replace the model or a file of the corpus."""
+    check_writable(path)
     model = user_path(arguments.model)
     inputs = [model, model / "model.pt"]
     for folder in map(user_path, filter(None, (arguments.file, arguments.corpus))):
@@ -291,18 +290,18 @@ def export(arguments: argparse.Namespace) -> int:
 
 def publish(arguments: argparse.Namespace) -> int:
     """Write the folder of a tagger for the Hugging Face Hub."""
-    repository = arguments.repository
     check_model(arguments.model)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.publishing import publish_tagger
 
     run, out = user_path(arguments.model), user_path(arguments.out)
-    files, fault = publish_tagger(run, out, repository, arguments.license, arguments.language)
+    files, fault = publish_tagger(run, out, arguments.repository, arguments.license, arguments.language)
     print(*files, sep="\n")
     if fault:
         print(f"as a pickle alone: {fault}")
-    print(f"models hold words of their training text; look through the card, then: hf upload {repository} {typed(out)}")
+    upload = f"hf upload {arguments.repository} {typed(out)}"
+    print(f"models hold words of their training text; look through the card, then: {upload}")
     return 0
 
 

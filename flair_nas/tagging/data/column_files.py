@@ -35,7 +35,6 @@ def parse_columns(text: str) -> dict[int, str]:
         if int(match[2]) in columns:
             raise FlairNasError(f"columns {brief(text)}: column {match[2]} has two names; numbers count from 0")
         columns[int(match[2])] = match[1]
-    _check_columns(columns)
     return columns
 
 
@@ -54,23 +53,6 @@ def pick_columns(
     """Return the columns of a file, and the label type: the requested one, else ``ner``, else the only other column."""
     if columns is None:
         columns = {0: "text", count_columns(path, form) - 1: label_type or "ner"}
-    _check_columns(columns)
-    names = [name for name in columns.values() if name != "text"]
-    if not names:
-        raise FlairNasError("columns: there is none besides the text; name the label column too, as in text=0,ner=3")
-    if label_type is None:
-        label_type = "ner" if "ner" in names else names[0]
-        if len(names) > 1 and label_type != "ner":
-            raise FlairNasError(f"several columns could be the label: {', '.join(names)}; choose one by label type")
-    if label_type not in names:
-        raise FlairNasError(f"label type {brief(label_type)} is none of the columns: {', '.join(names)}")
-    if label_type in NO_LABELS:
-        raise FlairNasError(f"label type {label_type!r}: Flair has a meaning for this name; call the column otherwise")
-    return columns, label_type
-
-
-def _check_columns(columns: Mapping[int, str]) -> None:
-    """Refuse columns without a text, with a repeated or reserved name, or with a number below 0."""
     names = list(columns.values())
     faults = {
         f"{PREDICTED!r} is the name of predictions; call the column otherwise": PREDICTED in names,
@@ -83,6 +65,18 @@ def _check_columns(columns: Mapping[int, str]) -> None:
         if holds:
             written = ",".join(f"{name}={number}" for number, name in columns.items())
             raise FlairNasError(f"columns {brief(written)}: {fault}")
+    names.remove("text")
+    if not names:
+        raise FlairNasError("columns: there is none besides the text; name the label column too, as in text=0,ner=3")
+    if label_type is None:
+        label_type = "ner" if "ner" in names else names[0]
+        if len(names) > 1 and label_type != "ner":
+            raise FlairNasError(f"several columns could be the label: {', '.join(names)}; choose one by label type")
+    if label_type not in names:
+        raise FlairNasError(f"label type {brief(label_type)} is none of the columns: {', '.join(names)}")
+    if label_type in NO_LABELS:
+        raise FlairNasError(f"label type {label_type!r}: Flair has a meaning for this name; call the column otherwise")
+    return columns, label_type
 
 
 @contextlib.contextmanager

@@ -330,9 +330,10 @@ def test_written_columns():
         ("ner=0", "none is the text"),
     ],
 )
-def test_badly_written_columns(text, wanted):
+def test_badly_written_columns(tmp_path, text, wanted):
+    folder = folder_of(tmp_path, train=SENTENCE)
     with pytest.raises(FlairNasError, match=wanted):
-        parse_columns(text)
+        load_corpus(folder, columns=parse_columns(text))
 
 
 def test_columns_count_from_the_left(tmp_path):
