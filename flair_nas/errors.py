@@ -21,7 +21,7 @@ class FlairNasError(ValueError):
         ...     TaggerConfig(hidden_size=0)
         ... except FlairNasError as error:
         ...     print(error)
-        settings that cannot be used: hidden_size must be a whole number from 1 to 1e+06, got 0
+        settings that cannot be used: hidden_size must be a whole number from 1 to 1,000,000, got 0
     """
 
     __module__ = "flair_nas"

@@ -152,7 +152,7 @@ def _values(action: argparse.Action, kind: Kind | None) -> str:
     if isinstance(action, argparse.BooleanOptionalAction) or action.nargs == 0:
         return ""
     if kind is not None:
-        return describe(kind).replace("1e+06", "1,000,000")
+        return describe(kind)
     if action.choices:
         return "one of " + ", ".join(map(str, action.choices))
     if action.type in (int, count):

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.json_lines import lines_in, put
-from flair_nas.cli.search import small_presets
+from flair_nas.settings.resolve import preset_names, read_mapping
+from flair_nas.storage.resources import resource_path
 
 RESULTS = Path(__file__).parents[1] / "results" / "search_texts.jsonl"
 
@@ -70,7 +71,12 @@ def make(source: Path, out: Path) -> None:
         print(f"{folder}: {len(seen):,} types, {words:,} words")
 
 
-PRESETS = small_presets()
+PRESETS = [
+    name
+    for name in preset_names("search")
+    if name.endswith("-small")
+    and read_mapping(resource_path("presets", "search", f"{name}.yaml")).get("objective", "text") == "text"
+]
 
 
 def run(texts: list[str], presets: list[str], out: Path, flags: list[str]) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 from flair_nas.cli.flags import Actions, add_action, add_output_flags, add_run_flags, count, settings_of_run
 from flair_nas.cli.log import format_size, quiet_libraries, shows_progress
 from flair_nas.embedding.character_model.config import CharacterModelConfig
-from flair_nas.errors import FlairNasError
 from flair_nas.runs.signals import exit_on_signal
-from flair_nas.storage.paths import typed, user_path
+from flair_nas.storage.paths import check_model, typed
 
 TRAIN_EXAMPLES = """examples:
   flair-nas charlm train --preset small --text my_text/ --direction both --out runs/char
@@ -52,7 +51,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Train character language models of Flair's, forward, backward or both."""
-    config, out = settings_of_run(arguments, CharacterModelConfig, "character_model", CharacterModelConfig.may_change)
+    config, out = settings_of_run(arguments, CharacterModelConfig, "character_model")
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.embedding.character_model.training import measure_cost, train_character_models
@@ -83,8 +82,7 @@ def _format_score(figures: Mapping[str, Any], prefix: str = "") -> str:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Compute the bits per character of a model on a text."""
-    if not (model := user_path(arguments.model)).exists():
-        raise FlairNasError(f"{model}: there is no such file of a character model")
+    check_model(arguments.model)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.embedding.character_model.evaluation import evaluate_character_model

@@ -27,9 +27,6 @@ EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect),
 2 unusable arguments or input; 130 stopped by Ctrl-C or SIGTERM, with a checkpoint left where the command trains"""
 
 
-_LIKE_SELECT = "; --corpus, --text, --embeddings, --candidates, --random, --budget and --out are as they were"
-
-
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line. The error for an unknown word suggests close ones.
 
@@ -77,7 +74,7 @@ def run(argv: Sequence[str]) -> int:
                 print(*describe(), sep="\n")
                 return 0
             if argv[:1] == ["select"]:
-                raise FlairNasError(f"flair-nas select is now flair-nas tune --vary layer rate{_LIKE_SELECT}")
+                raise FlairNasError("flair-nas select is now flair-nas tune --vary layer rate; its --help tells more")
             arguments, unknown = build_parser().parse_known_args(argv)
             if unknown:
                 raise FlairNasError(_describe_unknown(unknown, arguments))

@@ -33,7 +33,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Train word vectors and character models on a raw text, for any tagger."""
-    config, out = settings_of_run(arguments, EmbeddingConfig, "", EmbeddingConfig.may_change)
+    config, out = settings_of_run(arguments, EmbeddingConfig, "")
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.embedding.training import describe_plan, train_embeddings

@@ -12,13 +12,11 @@ from flair_nas.cli.log import print_table
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.folder import check_folder
 from flair_nas.settings.fields import COUNT, Config, Kind, check_device, get_all_kinds, get_classes, get_kinds
-from flair_nas.settings.resolve import UnknownSettingsError, find_command, preset_names, read_mapping, resolve
+from flair_nas.settings.resolve import find_command, preset_names, read_mapping, resolve
 from flair_nas.storage.paths import typed, user_path
 from flair_nas.storage.resources import resource_path
 
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-_PRECEDENCE = "Settings come from the defaults, then --preset, then --config, then flags; the later wins."
 
 
 def add_action(
@@ -55,8 +53,8 @@ def add_run_flags(
     `kinds` of presets are separated by blanks. An empty text means that there are none. `out` and `estimate` are help
     texts. `add_setting_flags` explains the other arguments.
     """
-    precedence = _PRECEDENCE if kinds else _PRECEDENCE.replace(" --preset, then", "")
-    parser.epilog = f"{parser.epilog or ''}\n\n{precedence}".lstrip()
+    order = f"the defaults, then {'--preset, then ' if kinds else ''}--config, then flags"
+    parser.epilog = f"{parser.epilog or ''}\n\nSettings come from {order}; the later wins.".lstrip()
     # argparse would list all flags, which take a page
     preset = "[--preset PRESET] " if kinds else ""
     parser.usage = f"%(prog)s --out DIR {preset}[--config FILE] [settings]\n       %(prog)s --resume DIR [settings]"
@@ -252,15 +250,11 @@ def refuse_flags_of(arguments: argparse.Namespace, variants: Mapping[str, type],
 
 
 def settings_of_run(
-    arguments: argparse.Namespace,
-    config_type: type[Config],
-    kind: str,
-    may_change: Collection[str] | None = None,
-    quantity: str = "run",
+    arguments: argparse.Namespace, config_type: type[Config], kind: str, quantity: str = "run"
 ) -> tuple[Config, Path]:
     """Return the settings and the run folder of a command line. An estimate needs no folder.
 
-    `kind` is the kind of presets. `check_folder` explains `may_change`, where None allows all settings, and `quantity`.
+    `kind` is the kind of presets. `open_run` checks later if the settings are those of the run that is there.
     """
     file, is_estimate = arguments.config, vars(arguments).get("estimate", False)
     if arguments.resume:
@@ -270,22 +264,14 @@ def settings_of_run(
         if not file.exists():
             why = "no config.yaml in it" if file.parent.is_dir() else "there is no such folder"
             raise FlairNasError(f"{arguments.resume} holds no run to go on with ({why})")
+        if (command := find_command(file.parent)) and not arguments.action.prog.endswith(f" {command}"):
+            remedy = f"go on with: flair-nas {command} --resume {typed(file.parent)}"
+            raise FlairNasError(f"{file.parent} holds a run of flair-nas {command}; {remedy}")
     elif not (arguments.out or is_estimate):
         raise FlairNasError(f"--out DIR is needed: the {arguments.action._option_string_actions['--out'].help}")
     flags = given_flags(arguments, config_type)
-    try:
-        config = resolve(
-            config_type, kind=kind, preset=arguments.preset, file=file, flags=flags, from_run=bool(arguments.resume)
-        )
-    except UnknownSettingsError:
-        command = find_command(file.parent) if arguments.resume else ""
-        if not command or arguments.action.prog.endswith(f" {command}"):
-            raise
-        raise FlairNasError(
-            f"{file.parent} holds a run of flair-nas {command}; go on with: flair-nas {command} --resume "
-            f"{typed(file.parent)}"
-        ) from None
+    config = resolve(config_type, kind=kind, preset=arguments.preset, file=file, flags=flags)
     out = user_path(arguments.resume or arguments.out or ".")
     if (arguments.resume or arguments.out) and not is_estimate:
-        check_folder(out, config, get_kinds(config_type) if may_change is None else may_change, quantity)
+        check_folder(out, config, get_all_kinds(config_type), quantity)
     return config, out

@@ -67,7 +67,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--dark", action="store_true", help="PNG: light on dark (SVG follows the reader's system)")
 
     parser = add_action(actions, "compare", compare, EXAMPLES)
-    parser.add_argument("genotypes", nargs="+", metavar="GENOTYPE", help="two of them")
+    parser.add_argument("genotypes", nargs=2, metavar="GENOTYPE")
 
     parser = add_action(actions, "get", get, EXAMPLES)
     parser.add_argument("source", metavar="SOURCE", help="https://... or hf://owner/name[@revision]")
@@ -197,8 +197,6 @@ def _write(genotype: Genotype, path: Path, dark: bool) -> None:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Show two side by side, and their edit distance."""
-    if len(arguments.genotypes) != 2:
-        raise FlairNasError(f"genotypes compare takes two genotypes, got {len(arguments.genotypes)}")
     genotypes = [_load(name) for name in arguments.genotypes]
     parts = [
         {graph.title.partition(",")[0]: [graph.title, *graph_equations(graph)] for graph in genotype.graphs()}

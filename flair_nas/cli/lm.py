@@ -56,7 +56,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Train a language model with a searched cell, an LSTM or another layer."""
-    config, out = settings_of_run(arguments, LanguageModelConfig, "language_model", LanguageModelConfig.may_change)
+    config, out = settings_of_run(arguments, LanguageModelConfig, "language_model")
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.training import train_language_model

@@ -16,11 +16,8 @@ from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
 from flair_nas.search.several_config import OBJECTIVES, SeveralSearchConfig, settings_class
 from flair_nas.settings.fields import as_flags, changed
-from flair_nas.settings.resolve import preset_names, read_mapping
 from flair_nas.storage.paths import typed
-from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.data.names import check_corpus
+from flair_nas.tagging.config import TaggerConfig, check_corpus
 
 if TYPE_CHECKING:
     from flair_nas.search.trainer import SearchResult
@@ -56,14 +53,19 @@ def run(arguments: argparse.Namespace) -> int:
     progress = shows_progress(arguments)
     config_type = settings_class(arguments.objective or peek_setting("objective", "search", arguments) or "text")
     refuse_flags_of(arguments, {f"--objective {name}": settings_class(name) for name in OBJECTIVES}, config_type)
-    config, out = settings_of_run(arguments, config_type, "search", quantity="search")
+    config, out = settings_of_run(arguments, config_type, "search", "search")
     if isinstance(config, TaggingSearchConfig):
         check_corpus(config.corpus)
     if isinstance(config, (FlairSearchConfig, SeveralSearchConfig)):
         quiet_flair(arguments)
     else:
         quiet_libraries(arguments)
-    _warn_of_size(arguments, config)
+    chosen = arguments.resume or arguments.preset or arguments.config or changed(config, "hidden_size", "epochs")
+    if not chosen and isinstance(config, SearchConfig):
+        log.warning(
+            "without --preset a search is as large as those of the papers: about seven hours for a million words on "
+            "two CPU cores (--estimate measures it). The presets on -small take minutes to an hour (--list-presets)"
+        )
     if arguments.estimate:
         return _estimate(config, progress)
     with exit_on_signal():
@@ -117,27 +119,6 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
         like_it = as_flags(dataclasses.replace(config, epochs=SearchConfig.epochs), LanguageModelConfig)
         lines.append(f"  or: flair-nas lm train {like_it} --rnn {rnn} --out runs/lm")
     return lines
-
-
-def small_presets() -> list[str]:
-    """Return the names of the presets for a search on text that takes minutes to an hour."""
-    names = []
-    for name in preset_names("search"):
-        preset = read_mapping(resource_path("presets", "search", f"{name}.yaml"))
-        if preset["about"].get("scale") == "small" and preset.get("objective", "text") == "text":
-            names.append(name)
-    return names
-
-
-def _warn_of_size(arguments: argparse.Namespace, config: SearchSettings) -> None:
-    """Warn of the size of a search on text without a preset."""
-    chosen = arguments.resume or arguments.preset or arguments.config or changed(config, "hidden_size", "epochs")
-    if not chosen and isinstance(config, SearchConfig):
-        log.warning(
-            "without --preset a search is as large as those of the papers: about seven hours for a million words on "
-            "two CPU cores (--estimate measures it). These presets take minutes to an hour: %s",
-            ", ".join(small_presets()),
-        )
 
 
 def _estimate(config: SearchSettings, progress: bool) -> int:

@@ -31,9 +31,8 @@ from flair_nas.settings.fields import get_kinds
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import check_model, explain_not_utf8, typed, user_path
-from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
+from flair_nas.tagging.config import NAMES, OF_THE_CORPUS, TaggerConfig, check_corpus
 from flair_nas.tagging.data.column_rows import ColumnFormat
-from flair_nas.tagging.data.names import NAMES, check_corpus
 
 if TYPE_CHECKING:
     from flair.data import Sentence
@@ -121,10 +120,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Train a tagger with a searched cell, an LSTM or another layer."""
-    may_change = TaggerConfig.may_change
-    if arguments.learning_rate is None:  # the run or the layer sets it later
-        may_change += ("learning_rate",)
-    config, out = settings_of_run(arguments, TaggerConfig, "tagging", may_change)
+    config, out = settings_of_run(arguments, TaggerConfig, "tagging")
     check_corpus(config.corpus)
     if config.rnn.upper() not in LAYER_NAMES:
         parse_layer_spec(config.rnn, name="--rnn")  # before Flair is loaded, which takes seconds
@@ -182,8 +178,6 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Count entity F1 of a tagger by type, with seqeval and with Flair (accuracy for token labels)."""
-    if arguments.predictions is not None:
-        check_writable(user_path(arguments.predictions))
     _check_model(arguments.model)
     settings = _read_run_settings(user_path(arguments.model))
     corpus_of_run = arguments.corpus is None and arguments.file is None
@@ -251,15 +245,14 @@ def _read_sentences(
 
 
 def _check_predictions(path: Path, arguments: argparse.Namespace) -> None:
-    """Raise an error if predictions would replace the model or a file of the corpus."""
+    """Raise an error if predictions cannot be written, or would replace the model or a file of the corpus."""
+    check_writable(path)
     model = user_path(arguments.model)
-    inputs = {model: "the model", model / "model.pt": "the model"}
-    for source in filter(None, (arguments.file, arguments.corpus)):
-        folder = user_path(source)
-        inputs |= dict.fromkeys(folder.iterdir() if folder.is_dir() else [folder], "a file of the corpus")
-    for file, what in inputs.items():
-        if path.exists() and file.exists() and path.samefile(file):
-            raise FlairNasError(f"--predictions {path} is {what} itself; name another file")
+    inputs = [model, model / "model.pt"]
+    for folder in map(user_path, filter(None, (arguments.file, arguments.corpus))):
+        inputs += folder.iterdir() if folder.is_dir() else [folder]
+    if path.exists() and any(file.exists() and path.samefile(file) for file in inputs):
+        raise FlairNasError(f"--predictions {path} is the model or a file of the corpus; name another file")
 
 
 def _read_run_settings(model: Path) -> dict[str, Any]:
@@ -297,18 +290,18 @@ def export(arguments: argparse.Namespace) -> int:
 
 def publish(arguments: argparse.Namespace) -> int:
     """Write the folder of a tagger for the Hugging Face Hub."""
-    repository = arguments.repository
     check_model(arguments.model)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.publishing import publish_tagger
 
     run, out = user_path(arguments.model), user_path(arguments.out)
-    files, fault = publish_tagger(run, out, repository, arguments.license, arguments.language)
+    files, fault = publish_tagger(run, out, arguments.repository, arguments.license, arguments.language)
     print(*files, sep="\n")
     if fault:
         print(f"as a pickle alone: {fault}")
-    print(f"models hold words of their training text; look through the card, then: hf upload {repository} {typed(out)}")
+    upload = f"hf upload {arguments.repository} {typed(out)}"
+    print(f"models hold words of their training text; look through the card, then: {upload}")
     return 0
 
 
@@ -337,11 +330,8 @@ def predict(arguments: argparse.Namespace) -> int:
                         num_labels += len(sentence.get_labels(tagger.label_type))
                         num_sentences += 1
     if num_sentences and not num_labels and not arguments.quiet:
-        print(
-            f"flair-nas: nothing found in {num_sentences:,} sentence{'s' * (num_sentences > 1)}; `flair-nas tag "
-            "evaluate` says how much this tagger finds in labelled ones",
-            file=sys.stderr,
-        )
+        found = f"nothing found in {num_sentences:,} sentence{'s' * (num_sentences > 1)}"
+        print(f"flair-nas: {found}; `flair-nas tag evaluate` says how much this tagger finds", file=sys.stderr)
     return 0
 
 
@@ -356,37 +346,31 @@ def _check_sentences(arguments: argparse.Namespace) -> None:
         raise FlairNasError(f"{path}: this is no file of text" if path.exists() else f"{path}: no such file")
     for sentence in check_characters(arguments.sentences):
         if os.path.isfile(sentence):
-            raise FlairNasError(
-                f"{brief(sentence)} is a file: --text {typed(sentence)} tags its lines; to tag its name, use standard "
-                "input"
-            )
+            raise FlairNasError(f"{brief(sentence)} is a file: --text {typed(sentence)} tags its lines")
 
 
 def _read_lines(path: str | None) -> Iterator[list[str]]:
     """Yield the lines that wait, as soon as there are some. A program that asks line by line gets its answers."""
-    file = None if path in (None, "-") else user_path(path or "")
+    source = "standard input" if path in (None, "-") else user_path(path or "")
     number, rest, knows_valid = 1, b"", False
-    with open(file, "rb") if file else sys.stdin.buffer as stream:
+    with sys.stdin.buffer if isinstance(source, str) else open(source, "rb") as stream:
         assert isinstance(stream, io.BufferedIOBase)
         while data := stream.read1(_MAX_BYTES):
             *lines, rest = (rest + data).split(b"\n")
-            yield _decode(lines, file, number, knows_valid)
+            yield _decode(lines, source, number, knows_valid)
             number += len(lines)
             knows_valid = knows_valid or not all(line.isascii() for line in lines)
         if rest:
-            yield _decode([rest], file, number, knows_valid)
+            yield _decode([rest], source, number, knows_valid)
 
 
-def _decode(lines: Sequence[bytes], file: Path | None, first: int, knows_valid: bool) -> list[str]:
-    """Decode lines from UTF-8. The error names all broken lines of the file, or of these lines without one."""
+def _decode(lines: Sequence[bytes], source: str | Path, first: int, knows_valid: bool) -> list[str]:
+    """Decode lines from UTF-8. The error names the broken ones."""
     try:
         return [line.decode("utf-8").rstrip("\r") for line in lines]
     except UnicodeDecodeError:
-        if file is None:
-            error = explain_not_utf8("standard input", [b"\n".join(lines)], first, knows_valid=knows_valid)
-            raise FlairNasError(error) from None
-        with open(file, "rb") as stream:
-            raise FlairNasError(explain_not_utf8(file, stream)) from None
+        error = explain_not_utf8(source, [b"\n".join(lines)], first, knows_valid=knows_valid)
+        raise FlairNasError(error) from None
 
 
 def _add_computing(parser: argparse.ArgumentParser) -> None:

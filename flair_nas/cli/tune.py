@@ -11,7 +11,7 @@ from flair_nas.experiments.tasks import TAGGING, TEXT
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import preset_names
 from flair_nas.storage.paths import typed
-from flair_nas.tagging.data.names import check_corpus
+from flair_nas.tagging.config import check_corpus
 from flair_nas.tune.config import TextTuneConfig, TuneConfig, TuneSettings
 from flair_nas.tune.parts import TAGGER_PARTS, TEXT_PARTS
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     refuse_flags_of(arguments, _VARIANTS, chosen)
     if arguments.rnn is None and arguments.preset and peek_setting("rnn", "", arguments) is None:
         arguments.rnn = "lstm"  # the layer of a preset is that of its paper, not a baseline
-    config, out = settings_of_run(arguments, chosen, chosen.task.presets, chosen.may_change, "tuning")
+    config, out = settings_of_run(arguments, chosen, chosen.task.presets, "tuning")
     if isinstance(config, TuneConfig):
         check_corpus(config.corpus)
     with exit_on_signal():

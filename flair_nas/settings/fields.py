@@ -323,17 +323,12 @@ def describe(kind: Kind) -> str:
         bool: ("true or false", "true or false", ""),
         str: ("text", "texts", ""),
     }[kind.type]
-    low, high = (_shorten(number) for number in (kind.low, kind.high))
+    low, high = ("" if number is None else f"{number:,.10g}" for number in (kind.low, kind.high))
     limits = f" of at least {low}" if low else f" of at most {high}" if high else ""
     limits = f" from {low} to {high}" if low and high else limits
     if kind.many:
         return f"a list of {words}{limits}{'' if kind.default == [] else ' with at least one entry'}{example}"
     return f"{'true, false or ' * kind.switch}{word}{limits}"
-
-
-def _shorten(number: float | None) -> str:
-    short = "" if number is None else f"{number:g}"
-    return short if number is None or float(short) == number else str(number)
 
 
 def flair_names(config_type: type) -> dict[str, str]:

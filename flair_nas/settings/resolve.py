@@ -126,7 +126,6 @@ def resolve(
     preset: str | None = None,
     file: str | Path | None = None,
     flags: Mapping[str, Any] | None = None,
-    from_run: bool = False,
 ) -> Config:
     """Combine defaults, a preset of a kind, a YAML file and flags; the later wins.
 
@@ -136,23 +135,22 @@ def resolve(
         preset: the name of a preset.
         file: a YAML file.
         flags: further settings by name.
-        from_run: the file is that of a run, which must be one of this command.
     """
     settings: dict[str, Any] = {}
     if preset is not None:
         settings |= load_preset(kind, preset, config_type)
     if file is not None:
         from_file = read_settings(file, config_type)
-        if from_run and (command := _command_of(from_file)) not in ("", _command_of(get_kinds(config_type))):
-            raise UnknownSettingsError(f"{file}: these are the settings of flair-nas {command}")
         raise_problems(problems_in(config_type, from_file), f"{file}: ")
         settings |= from_file
     return make_settings(config_type, {**settings, **(flags or {})})
 
 
 def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:
-    """Read the settings that a run wrote."""
-    return resolve(config_type, file=path, from_run=True)
+    """Read the settings that a run wrote. Raise UnknownSettingsError for those of another command."""
+    if (command := _command_of(read_mapping(path))) not in ("", _command_of(get_kinds(config_type))):
+        raise UnknownSettingsError(f"{path}: these are the settings of flair-nas {command}")
+    return resolve(config_type, file=path)
 
 
 def _command_of(settings: Container[Any]) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.nn.layers import LAYER_NAMES, describe_layers
 from flair_nas.settings.fields import (
     COUNT,
@@ -16,10 +18,34 @@ from flair_nas.settings.fields import (
     setting,
     takes_flair_names,
 )
+from flair_nas.storage.paths import typed, user_path
 from flair_nas.tagging.data.column_rows import ColumnFormat
 
+NAMES = ("demo", "conll_03", "conll_2000", "wnut_17")
+"""Names of corpora that are no folders."""
 OF_THE_CORPUS = ("char", "one-hot")
 """Embeddings that are made from the corpus. They know only its words."""
+
+
+def check_corpus(source: str) -> None:
+    """Raise an error unless a corpus is a known name or a folder."""
+    if source not in NAMES:
+        find_folder(source)
+
+
+def find_folder(source: str) -> Path:
+    """Return the folder of a corpus that is not a known name, or raise an error with close matches."""
+    folder = user_path(source)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        fault = f"corpus {brief(source)} is a file; give the folder that holds train, dev and test files"
+        raise FlairNasError(f"{fault} (flair-nas convert {typed(folder)} --out FOLDER makes one of CSV or JSON)")
+    hint = did_you_mean(source.replace("-", "_"), NAMES)
+    raise FlairNasError(
+        f"unknown corpus {brief(source)}: {hint}give one of {', '.join(NAMES)}, or a folder of column files; "
+        f"there is no folder {folder.absolute()}"
+    )
 
 
 def all_different(values: list[Any]) -> str:

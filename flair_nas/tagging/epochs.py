@@ -25,7 +25,7 @@ from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members, frozen_prefixes
+from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
 from flair_nas.tagging.data.table_embeddings import EnglishEmbeddings
 from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger, forget_changing_embeddings
 
@@ -41,9 +41,10 @@ class EpochPlugin(TrainerPlugin):
         super().__init__()
         config: TaggerConfig = run.config
         self.run, self.config, self.tagger, self.seed, self.progress = run, config, tagger, seed, progress
+        frozen = frozen_members(tagger.embeddings)
         weights = {
             m.name: m.checksum if isinstance(m, EnglishEmbeddings) else repr(describe_state(m.state_dict()))
-            for m in frozen_members(tagger.embeddings)
+            for m in frozen
         }
         self.fixed: dict[str, Any] = {  # what a resumed run must not change, by its name in errors
             "corpus": corpus.sha256,
@@ -51,7 +52,8 @@ class EpochPlugin(TrainerPlugin):
             **{f"file of {name}": description for name, description in weights.items()},
             "layer": identify_layer(tagger.rnn),
         }
-        self.frozen = frozen_prefixes(tagger, tagger.embeddings)
+        places = {id(member) for member in frozen}
+        self.frozen = tuple(f"{name}." for name, module in tagger.named_modules() if id(module) in places)
         self.tagging_corpus = corpus
         self.dev = sentences_of(corpus.corpus.dev)
         self.epoch = 0  # the last whole epoch

@@ -13,7 +13,7 @@ from flair.data import Sentence, Token
 from flair.models import SequenceTagger
 from flair.training_utils import EmbeddingStorageMode
 
-from flair_nas.errors import FlairNasError, brief
+from flair_nas.errors import FlairNasError, NotFiniteError, brief
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.column_files import PREDICTED
@@ -22,10 +22,6 @@ from flair_nas.tagging.data.frozen_embeddings import changing_names
 from flair_nas.tagging.quiet import no_flair_bars
 
 log = logging.getLogger("flair_nas")
-
-
-class LossNotFiniteError(FlairNasError):
-    """A loss that is not finite, because of a tagger's weights or a word's embeddings."""
 
 
 class TaggerEvaluation(NamedTuple):
@@ -77,7 +73,7 @@ def evaluate_tagger(
     Raises:
         FlairNasError: there are no sentences or no gold labels, or the two counts differ. Or gold labels are of tokens
             and the tagger's of spans, or the reverse.
-        LossNotFiniteError: the loss is NaN or infinite.
+        NotFiniteError: the loss is NaN or infinite.
 
     Example:
         The folder is that of the example of `train_taggers`.
@@ -107,7 +103,7 @@ def evaluate_tagger(
         write_text(user_path(predictions).resolve(), "".join(f"{block}\n" for block in blocks))
     loss = float(result.scores["loss"])
     if not math.isfinite(loss):
-        raise LossNotFiniteError(f"the loss is not finite: {describe_fault(tagger, sentences)}")
+        raise NotFiniteError(f"the loss is not finite: {describe_fault(tagger, sentences)}")
     base = {"label_set": labels, "sentences": len(sentences)}
     if not tagger.predict_spans:
         right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
@@ -132,9 +128,7 @@ def check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_ty
     labels = sorted(labels_of(sentences, label_type))
     if not labels:
         present = sorted({name for sentence in sentences for name in sentence.annotation_layers} - {PREDICTED})
-        raise FlairNasError(
-            f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}"
-        )
+        raise FlairNasError(f"no sentence has the label type {label_type!r}; there are: {present or 'none'}")
     known = ", ".join(sorted(tagger_labels(tagger)))
     token_level = is_token_level(sentences, label_type)
     if token_level == tagger.predict_spans:
@@ -158,10 +152,8 @@ def _report_f1(gold: list[list[str]], predicted: list[list[str]], f1: float) -> 
     figures = _in_percent(counted)
     by_seqeval = figures["micro avg"]["f1-score"]
     if abs(by_seqeval - f1) > 1e-6:
-        raise FlairNasError(
-            f"seqeval and Flair disagree on micro F1: {by_seqeval:.4f} and {f1:.4f}; "
-            "the sentences probably hold overlapping spans, which column format cannot express"
-        )
+        fault = f"seqeval and Flair disagree on micro F1: {by_seqeval:.4f} and {f1:.4f}"
+        raise FlairNasError(f"{fault}; the sentences probably hold overlapping spans")
     text = f"{_table(figures)}\nmicro F1 by seqeval (strict) and by Flair: {f1:.2f}\n"
     return {"seqeval": figures, "flair": {"micro_f1": f1}}, text
 

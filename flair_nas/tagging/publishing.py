@@ -18,13 +18,11 @@ from flair_nas.settings.resolve import read_run_settings, to_yaml
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.folders import whole_files
 from flair_nas.storage.paths import user_path
-from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.config import NAMES, TaggerConfig
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.frozen_embeddings import members_of
-from flair_nas.tagging.data.names import NAMES
-from flair_nas.tagging.patches.character_models import LayerText
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.registration import FAST_TEXT, describe_rnn
+from flair_nas.tagging.registration import FAST_TEXT, SavedText, describe_rnn
 from flair_nas.tagging.safe_file import WEIGHTS, NotDataError, write_safe
 
 if TYPE_CHECKING:
@@ -97,7 +95,7 @@ def _cut_paths(tagger: SequenceTagger) -> set[str]:
             layer.genotype = dataclasses.replace(layer.genotype, origin=without_folders(layer.genotype.origin))
     for model in (contextual.lm for contextual in find_contextual(members)):
         if isinstance(model.rnn, RecurrentLayer):
-            model.recurrent_type = LayerText(describe_rnn(model.rnn))
+            model.recurrent_type = SavedText(describe_rnn(model.rnn))
     return folders
 
 
@@ -110,9 +108,7 @@ def _check_paths(out: Path, folders: Collection[str]) -> None:
         else:
             content = b"" if file.name == WEIGHTS else file.read_bytes()
         if names := [folder for folder in folders if folder != "/" and f"{folder}/".encode() in content]:
-            raise FlairNasError(
-                f"{file.name} would show {names[0]} to everybody; train the tagger with embeddings by relative paths"
-            )
+            raise FlairNasError(f"{file.name} would show {names[0]} to everybody; train it by relative paths")
 
 
 def _write_card(

@@ -47,7 +47,7 @@ class Width(int):
 
 
 class SavedText(str):
-    """A text that embeddings of flair-nas save.
+    """A text that embeddings of flair-nas and character models save.
 
     Saved models refer to this class, so loading one imports flair_nas.
     """
@@ -220,7 +220,5 @@ def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
             member.name = name if isinstance(member, nameless) else f"{number}-{name}"
     for name, count in Counter(member.name for member in members).items():
         if count > 1:
-            raise FlairNasError(
-                f"{count} embeddings of the stack would be called {name!r} after saving and loading, and all but one "
-                "of them lost, as Flair saves no names of these; leave out all but one"
-            )
+            fault = f"{count} embeddings of the stack would be called {name!r} after loading, as Flair saves no names"
+            raise FlairNasError(f"{fault} of these; leave out all but one")

@@ -80,10 +80,8 @@ def holds_safe_tagger(folder: Path) -> bool:
     there = [(folder / name).exists() for name in (CONFIG, WEIGHTS)]
     if any(there) and not all(there):
         name, missing = (CONFIG, WEIGHTS) if there[0] else (WEIGHTS, CONFIG)
-        raise FlairNasError(
-            f"{folder}: {name} is there without {missing}; give it back, delete {name} to have model.pt read, "
-            "which is a pickle, or go on with the run, which writes both"
-        )
+        remedy = f"give it back, or delete {name} to have model.pt read, which is a pickle"
+        raise FlairNasError(f"{folder}: {name} is there without {missing}; {remedy}")
     return all(there)
 
 

@@ -99,10 +99,7 @@ def train_taggers(
     check_config(config, TaggerConfig)
     rnn = rnn_type(config)  # fails on an unknown name before the corpus is loaded
     if corpus is not None and not isinstance(corpus, TaggingCorpus):
-        raise FlairNasError(
-            f"corpus must be what flair_nas.load_corpus returns, got {brief(corpus)}; write other sentences to a "
-            "folder of column files"
-        )
+        raise FlairNasError(f"corpus must be what flair_nas.load_corpus returns, got {brief(corpus)}")
     config = _with_learning_rate(config, user_path(out))
     sizes = f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else "")
     with flair_device(config.device), logs_from(logging.NOTSET if verbose else logging.WARNING):
@@ -189,8 +186,8 @@ def _warn_of_length(config: TaggerConfig, corpus: Corpus[Sentence]) -> None:
     longest = max(len(sentence) for sentence in sentences_of(_training_part(config, corpus)))
     if config.crf and longest * config.batch_size > _LONG_FOR_CRF:
         log.warning(
-            "train has a sentence of %d tokens, and Flair's CRF pads its batch to that length, which can take "
-            "gigabytes; part the sentence (an empty line ends it), or use --batch-size 1 or --no-crf",
+            "train has a sentence of %d tokens, to which Flair's CRF pads its whole batch; part it (an empty line ends "
+            "it), or use --batch-size 1 or --no-crf",
             longest,
         )
 
@@ -265,10 +262,8 @@ def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
         figures = best.figures("seed")
         is_placed = bool(figures and figures in before["seeds"] and figures["seed"] == before["model_seed"])
     if not (is_placed and is_whole(placed)):
-        raise FlairNasError(
-            f"{own} is missing or damaged, and this seed is the best on dev; give it back, or delete {best.folder} "
-            "to train this seed again"
-        )
+        remedy = f"give it back, or delete {best.folder} to train this seed again"
+        raise FlairNasError(f"{own} is missing or damaged, and this seed is the best on dev; {remedy}")
     log.warning("%s was missing or damaged, so it is copied from %s", own, placed)
     copy_whole(placed, own)
 

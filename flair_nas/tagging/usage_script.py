@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,6 @@ from flair_nas.nn.layers import FLAIR_LAYERS
 from flair_nas.settings.fields import changed, get_kinds
 from flair_nas.tagging.config import CorpusSettings, TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns
-from flair_nas.tagging.registration import Width
 from flair_nas.tagging.training import rnn_type
 
 _OF_TAGGER = ("layers", "dropout", "word_dropout", "locked_dropout", "crf", "reproject")
@@ -27,8 +25,10 @@ def flair_script(config: TaggerConfig) -> list[str]:
         "rnn_type": rnn_type(config),
         "hidden_size": config.hidden_size,
         **_by_flair_names(changed(config, *_OF_TAGGER)),
-        **({"reproject_embeddings": Width(config.reproject)} if narrow else {}),
     }
+    arguments = _arguments(tagger)
+    if narrow:
+        arguments[-1] = f"reproject_embeddings=Width({config.reproject})"  # it is the last of _OF_TAGGER
     training = {
         "learning_rate": config.learning_rate,
         "mini_batch_size": config.batch_size,
@@ -43,12 +43,12 @@ def flair_script(config: TaggerConfig) -> list[str]:
         "from flair_nas import build_embeddings, load_corpus",
         *(["from flair_nas.tagging.registration import Width"] if narrow else []),
         "",
-        f"data = load_corpus({', '.join([_literal(config.corpus), *_arguments(places)])})",
+        f"data = load_corpus({', '.join([repr(config.corpus), *_arguments(places)])})",
         "tagger = SequenceTagger(",
-        f"    embeddings=build_embeddings({_literal(config.embeddings)}, data.corpus),",
+        f"    embeddings=build_embeddings({config.embeddings!r}, data.corpus),",
         "    tag_dictionary=data.corpus.make_label_dictionary(data.label_type, add_unk=False),",
         "    tag_type=data.label_type,",
-        *(f"    {argument}," for argument in _arguments(tagger)),
+        *(f"    {argument}," for argument in arguments),
         ")",
         f'ModelTrainer(tagger, data.corpus).train("tagger", {", ".join(_arguments(training))})',
     ]
@@ -59,12 +59,4 @@ def _by_flair_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(named: Mapping[str, Any]) -> list[str]:
-    return [f"{name}={_literal(value)}" for name, value in named.items()]
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {_literal(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, Width):
-        return f"Width({value})"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, list)) else repr(value)
+    return [f"{name}={value!r}" for name, value in named.items()]

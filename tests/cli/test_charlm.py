@@ -49,4 +49,4 @@ def test_train_evaluate_and_estimate(
         assert main(["charlm", "evaluate", "--model", str(path), "--text", text]) == 2
         assert "flair-nas lm train" in capsys.readouterr().err
     assert main(["charlm", "evaluate", "--model", str(tmp_path / "no.pt"), "--text", text]) == 2
-    assert "there is no such file of a character model" in capsys.readouterr().err
+    assert "there is no such model" in capsys.readouterr().err

@@ -195,7 +195,7 @@ REFUSED = {
     "tag predict --model FULL --device cuda:x hi": "--device must be cpu, cuda or cuda:N, got 'cuda:x'",
     "tune --corpus demo --out FULL": "is not empty, and holds no tuning to go on with",
     "charlm train --text demo --out FULL": "is not empty, and holds no run to go on with",
-    "charlm evaluate --text demo --model NEW": "there is no such file of a character model",
+    "charlm evaluate --text demo --model NEW": "there is no such model",
     "lm train --text demo --out FULL": "is not empty, and holds no run to go on with",
     "lm evaluate --text demo --model NEW": "there is no such model",
     "search --preset i-darts-small --device gpu --out NEW": "device must be cpu, cuda or cuda:N, got 'gpu'",

@@ -191,7 +191,7 @@ def test_without_a_preset_a_search_says_how_long_it_takes_and_what_takes_minutes
     monkeypatch.setattr(search, "_estimate", lambda *given: 0)
     assert main(["search", "--text", text, "--estimate"]) == 0
     said = capsys.readouterr().err
-    assert "about seven hours" in said and "i-darts-small" in said and "conll" not in said
+    assert "about seven hours" in said and "presets on -small take minutes" in said
     for flags in (["--preset", "i-darts-small"], ["--epochs", "1"]):
         assert main(["search", "--text", text, *flags, "--estimate"]) == 0
         assert "seven hours" not in capsys.readouterr().err

@@ -609,7 +609,7 @@ def test_predictions_replace_no_file_of_the_corpus(
     chosen = {"--corpus": ["--corpus", str(file.parent)], "--file": ["--file", str(file)]}.get(source, [])
     arguments = ["--model", str(model), *chosen, "--predictions", str(file)]
     assert main(["tag", "evaluate", *arguments]) == 2
-    assert f"--predictions {file} is a file of the corpus itself; name another file" in capsys.readouterr().err
+    assert f"--predictions {file} is the model or a file of the corpus; name another file" in capsys.readouterr().err
     assert file.read_text() == "Ada\tB-PER\n"
 
 
@@ -625,7 +625,7 @@ def test_predictions_replace_no_device_no_pipe_no_link_and_not_the_model(
     (tmp_path / "model").symlink_to(run / "model.pt")
     before = (run / "model.pt").read_bytes()
     for path in (run / "model.pt", tmp_path / "model"):
-        assert "is the model itself" in refused(capsys, *evaluate, path)
+        assert "is the model or a file of the corpus" in refused(capsys, *evaluate, path)
     assert (run / "model.pt").read_bytes() == before and Path("/dev/null").is_char_device()
     (target := tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to(target)

@@ -97,7 +97,7 @@ def test_the_script_of_the_report_trains_such_a_tagger(
         command(corpus, tmp_path / "run", "--rnn", "tanh0-relu1", "--layers", "2", "--reproject", "6", *more, *training)
     )
     (script,) = re.findall("```python\n(.*?)```", (tmp_path / "run" / "report.md").read_text(), re.DOTALL)
-    for words in ('columns={0: "text", 1: "ner"}', "Width(6)", "patience=2, max_grad_norm=1.5"):
+    for words in ("columns={0: 'text', 1: 'ner'}", "Width(6)", "patience=2, max_grad_norm=1.5"):
         assert words in script
     names: dict[str, Any] = {}
     exec(script, names)
@@ -106,7 +106,7 @@ def test_the_script_of_the_report_trains_such_a_tagger(
         name: weight.shape for name, weight in found.state_dict().items()
     }
     script = flair_script(TaggerConfig(columns="", label_type="", precision="bfloat16", rnn="gru"))
-    assert 'load_corpus("demo")' in "".join(script) and script[0].startswith("# in float32")
+    assert "load_corpus('demo')" in "".join(script) and script[0].startswith("# in float32")
     assert own.use_word_dropout == 0 and (tmp_path / "tagger" / "final-model.pt").exists()
 
 

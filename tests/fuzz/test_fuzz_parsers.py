@@ -35,7 +35,8 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.settings.fields import Kind, flatten, get_all_kinds, get_classes, get_kinds, make_settings
 from flair_nas.settings.resolve import preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.data.column_files import parse_columns, read_column_file
+from flair_nas.tagging.data.column_files import parse_columns, pick_columns, read_column_file
+from flair_nas.tagging.data.column_rows import ColumnFormat
 from flair_nas.tagging.data.corpora import TaggingCorpus, load_corpus
 from flair_nas.tagging.prediction import load_tagger
 
@@ -261,7 +262,7 @@ COLUMNS = st.dictionaries(st.sampled_from(["text", "ner", "pos", "é", "a.b"]), 
     ),
 )
 def test_any_text_names_columns_or_is_refused(text: str) -> None:
-    found = outcome(lambda: parse_columns(text))
+    found = outcome(lambda: pick_columns(Path("train.txt"), parse_columns(text), None, ColumnFormat())[0])
     if not isinstance(found, FlairNasError):
         assert "text" in found.values()
         assert parse_columns(",".join(f"{name}={number}" for number, name in found.items())) == found

@@ -14,7 +14,6 @@ import torch
 from small_search import KINDS, objective_of, small, write_text
 
 from flair_nas.cli import main
-from flair_nas.cli.search import small_presets
 from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import F1, PERPLEXITY, Guess
 from flair_nas.search.config import SearchConfig
@@ -28,7 +27,8 @@ from flair_nas.search.health import (
 )
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.trainer import search_genotype
-from flair_nas.settings.resolve import resolve
+from flair_nas.settings.resolve import read_mapping, resolve
+from flair_nas.storage.resources import resource_path
 from flair_nas.supernet import derive
 from flair_nas.supernet.derive import margins
 
@@ -269,7 +269,8 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
 
 
 def test_small_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
-    names = small_presets()
+    presets = resource_path("presets", "search").glob("*-small.yaml")
+    names = [path.stem for path in presets if read_mapping(path).get("objective", "text") == "text"]
     assert len(names) == 14
     for name in [*names, "i-darts-ptb"]:
         config = resolve(SearchConfig, kind="search", preset=name)

@@ -190,11 +190,11 @@ def test_earlier_predictions_are_forgotten(tagger: SequenceTagger) -> None:
 def test_nothing_to_count_is_an_error(tagger: SequenceTagger) -> None:
     with pytest.raises(FlairNasError, match="no sentences to evaluate on"):
         evaluate_tagger(tagger, [])
-    with pytest.raises(FlairNasError, match=r"no sentence has the label type 'ner'; label types there are: none"):
+    with pytest.raises(FlairNasError, match=r"no sentence has the label type 'ner'; there are: none"):
         evaluate_tagger(tagger, sentences_of([[], []]))
     named = sentences_of([[(0, 1, "PER")]])
     label(named[0], "predicted", [(0, 1, "PER")])
-    with pytest.raises(FlairNasError, match=r"no sentence has the label type 'np'; label types there are: \['ner'\]"):
+    with pytest.raises(FlairNasError, match=r"no sentence has the label type 'np'; there are: \['ner'\]"):
         evaluate_tagger(tagger, named, "np")
 
 

@@ -10,13 +10,13 @@ import torch
 from accelerate import Accelerator
 from flair.data import Sentence
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.runs.metric import ACCURACY, F1, Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import FlairObjective
 from flair_nas.tagging.data import corpora
 from flair_nas.tagging.data.corpora import TaggingCorpus
-from flair_nas.tagging.evaluation import LossNotFiniteError, evaluate_tagger, labels_without_loss, tags_of
+from flair_nas.tagging.evaluation import evaluate_tagger, labels_without_loss, tags_of
 from flair_nas.tagging.training import build_tagger
 
 log = logging.getLogger("flair_nas")
@@ -65,6 +65,6 @@ class TaggingObjective(FlairObjective):
             scores = evaluate_tagger(
                 self.model, self.dev, self.corpus.label_type, batch_size=size, storage="cpu", compare=False
             )
-        except LossNotFiniteError:
+        except NotFiniteError:
             return Evaluation(math.inf, 0.0)
         return Evaluation(scores.loss, scores.f1)

@@ -19,9 +19,6 @@ from flair_nas.tagging.data.label_forms import SPAN_TAG, read_labels, to_bio
 PREDICTED = "predicted"
 """The label type under which evaluation keeps predictions."""
 
-Tags = Mapping[str, str]
-"""The BIOES tag of each label of a column of spans."""
-
 HEAD, FEATURES, SPACE = ("head", "head_id"), ("feats", "misc"), "space-after"
 """Names of columns with a meaning in Flair: the head of a word, its features, a dash if no blank follows."""
 
@@ -34,13 +31,10 @@ def parse_columns(text: str) -> dict[int, str]:
     for part in text.split(","):
         match = re.fullmatch(r"([^\s=]+)\s*=\s*([0-9]{1,4})", part.strip())
         if not match:
-            raise FlairNasError(
-                f"columns {brief(text)}: {brief(part)} is not name=number; write for example text=0,ner=3"
-            )
+            raise FlairNasError(f"columns {brief(text)}: {brief(part)} is not name=number, as in text=0,ner=3")
         if int(match[2]) in columns:
             raise FlairNasError(f"columns {brief(text)}: column {match[2]} has two names; numbers count from 0")
         columns[int(match[2])] = match[1]
-    _check_columns(columns)
     return columns
 
 
@@ -59,23 +53,6 @@ def pick_columns(
     """Return the columns of a file, and the label type: the requested one, else ``ner``, else the only other column."""
     if columns is None:
         columns = {0: "text", count_columns(path, form) - 1: label_type or "ner"}
-    _check_columns(columns)
-    names = [name for name in columns.values() if name != "text"]
-    if not names:
-        raise FlairNasError("columns: there is none besides the text; name the label column too, as in text=0,ner=3")
-    if label_type is None:
-        label_type = "ner" if "ner" in names else names[0]
-        if len(names) > 1 and label_type != "ner":
-            raise FlairNasError(f"several columns could be the label: {', '.join(names)}; choose one by label type")
-    if label_type not in names:
-        raise FlairNasError(f"label type {brief(label_type)} is none of the columns: {', '.join(names)}")
-    if label_type in NO_LABELS:
-        raise FlairNasError(f"label type {label_type!r}: Flair has a meaning for this name; call the column otherwise")
-    return columns, label_type
-
-
-def _check_columns(columns: Mapping[int, str]) -> None:
-    """Refuse columns without a text, with a repeated or reserved name, or with a number below 0."""
     names = list(columns.values())
     faults = {
         f"{PREDICTED!r} is the name of predictions; call the column otherwise": PREDICTED in names,
@@ -88,6 +65,18 @@ def _check_columns(columns: Mapping[int, str]) -> None:
         if holds:
             written = ",".join(f"{name}={number}" for number, name in columns.items())
             raise FlairNasError(f"columns {brief(written)}: {fault}")
+    names.remove("text")
+    if not names:
+        raise FlairNasError("columns: there is none besides the text; name the label column too, as in text=0,ner=3")
+    if label_type is None:
+        label_type = "ner" if "ner" in names else names[0]
+        if len(names) > 1 and label_type != "ner":
+            raise FlairNasError(f"several columns could be the label: {', '.join(names)}; choose one by label type")
+    if label_type not in names:
+        raise FlairNasError(f"label type {brief(label_type)} is none of the columns: {', '.join(names)}")
+    if label_type in NO_LABELS:
+        raise FlairNasError(f"label type {label_type!r}: Flair has a meaning for this name; call the column otherwise")
+    return columns, label_type
 
 
 @contextlib.contextmanager
@@ -111,7 +100,15 @@ def read_part(
     text_column, label_column = number["text"], number[label_type]
     blocks = read_blocks(path, text_column, label_column, form)
     rows = [row for block in blocks if not block.is_mark for row in block.rows]
-    _check_rows(path, rows, columns, text_column)
+    first = rows[0]  # all have the same number of columns
+    for column, name in columns.items():
+        if column >= len(first.fields):
+            fault = f"there is no column {column} ({name}): the row is {first}; columns count from 0"
+            raise FlairNasError(f"{path}:{first.line}: {fault}")
+    for row in rows:
+        text = row.fields[text_column]
+        if text[:1] in ("", " ") or text.isspace():
+            raise FlairNasError(f"{path}:{row.line}: the text is empty: {row}; give the token a text or delete the row")
     tags = {column: _tags(rows, column) for name, column in number.items() if name not in NO_LABELS}
     tags[label_column] = read_labels(path, {row.fields[label_column]: row.line for row in reversed(rows)})
     try:
@@ -120,22 +117,8 @@ def read_part(
         raise FlairNasError(f"{path}: the column {' or '.join(HEAD)} holds no numbers ({shown(error)})") from None
 
 
-def _check_rows(path: Path, rows: Sequence[Row], columns: Mapping[int, str], text_column: int) -> None:
-    """Refuse rows without a text or a column; all rows have the same number of columns."""
-    first = rows[0]
-    for number, name in columns.items():
-        if number >= len(first.fields):
-            raise FlairNasError(
-                f"{path}:{first.line}: there is no column {number} ({name}): the row is {first}; columns count from 0"
-            )
-    for row in rows:
-        text = row.fields[text_column]
-        if text[:1] in ("", " ") or text.isspace():
-            raise FlairNasError(f"{path}:{row.line}: the text is empty: {row}; give the token a text or delete the row")
-
-
-def _tags(rows: Sequence[Row], column: int) -> Tags | None:
-    """Return the BIOES tags of another column, or None if its labels are of single words, as in Flair."""
+def _tags(rows: Sequence[Row], column: int) -> Mapping[str, str] | None:
+    """Return the BIOES tag of each label of another column, or None if its labels are of single words, as in Flair."""
     labels = {row.fields[column] for row in rows}
     if all(label in ("O", "_") or SPAN_TAG.fullmatch(label) for label in labels):
         return {label: label for label in labels}
@@ -143,7 +126,7 @@ def _tags(rows: Sequence[Row], column: int) -> Tags | None:
 
 
 def _make_sentences(
-    blocks: Sequence[Block], columns: Mapping[int, str], tags: Mapping[int, Tags | None]
+    blocks: Sequence[Block], columns: Mapping[int, str], tags: Mapping[int, Mapping[str, str] | None]
 ) -> list[Sentence]:
     """Return the sentences of a file, each linked to the one before it; `tags` is None for columns of single words."""
     (text_column,) = (column for column, name in columns.items() if name == "text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,14 +102,13 @@ def read_blocks(path: Path, text_column: int, label_column: int, form: ColumnFor
     is_word = _hash_rule([row for block in plain for row in block], label_column, is_counted)
 
     ends = f"{_ENDS_SENTENCE!r}, which ends a sentence"
-    kinds: dict[str, list[Row]] = {"headings": [*headings]}
-    kinds |= {kind: [] for kind in (ends, "comments", "ranges of words", "empty nodes", "document marks")}
+    kinds: dict[str, list[Row]] = defaultdict(list)
     blocks = [Block([])]
     for rows in raw:
         for row in rows:
             if row in headings:
-                continue
-            if row.text.startswith(form.comment or "#") and (form.comment or not is_word(row)):
+                kinds["headings"].append(row)
+            elif row.text.startswith(form.comment or "#") and (form.comment or not is_word(row)):
                 kinds["comments"].append(row)
             elif is_counted and _NO_WORD.fullmatch(row.fields[0]):
                 kinds["ranges of words" if "-" in row.fields[0] else "empty nodes"].append(row)
@@ -118,24 +117,29 @@ def read_blocks(path: Path, text_column: int, label_column: int, form: ColumnFor
                 blocks += [Block([row], is_mark=True), Block([])]
             else:
                 blocks[-1].rows.append(row)
-                if _ends_sentence(row, text_column):
+                others = (field.split("|") for place, field in enumerate(row.fields) if place != text_column)
+                if _ENDS_SENTENCE in row.text and any(_ENDS_SENTENCE in parts for parts in others):
                     kinds[ends].append(row)
                     blocks.append(Block([]))
         blocks.append(Block([]))
     blocks = [block for block in blocks if block.rows]
     _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows])
-    if parts := [f"{kind}: {len(rows):,} (first, line {rows[0].line})" for kind, rows in kinds.items() if rows]:
+    if parts := [f"{kind}: {len(rows):,} (first, line {rows[0].line})" for kind, rows in kinds.items()]:
         log.info("%s holds %s", path, ", ".join(parts))
     _warn_of_long(path, blocks)
     return blocks
 
 
 def _read_rows(path: Path, form: ColumnFormat) -> list[list[Row]]:
-    """Return all rows, by the empty lines between them."""
+    """Return all rows, by the empty lines between them. Refuse JSON, and CSV that has headings."""
     lines = [line.rstrip("\n") for line in io.StringIO(read_utf8(path), newline=None)]
     texts = [line for line in lines if line and not line.isspace()]
-    if texts:
-        _refuse_other_formats(path, texts[0], form)
+    first = texts[0] if texts else ""
+    headings = {field.strip(' "').casefold() for field in re.split("[,;\t]", first)}
+    is_csv = not form.delimiter and len(headings) > 1 and "\t" not in first
+    is_csv = not headings.isdisjoint(WORD_HEADINGS) and (is_csv or any(map(SENTENCE_HEADING.fullmatch, headings)))
+    if _JSON.match(first) or is_csv:
+        raise FlairNasError(f"{path} is JSON or CSV with headings; write column files with: {_convert(path)}")
     split = _splitter([text for text in texts if not _may_be_mark(text, form)] or texts, form.delimiter)
     blocks: list[list[Row]] = [[]]
     for number, line in enumerate(lines, start=1):
@@ -144,15 +148,6 @@ def _read_rows(path: Path, form: ColumnFormat) -> list[list[Row]]:
         else:
             blocks.append([])
     return blocks
-
-
-def _refuse_other_formats(path: Path, first: str, form: ColumnFormat) -> None:
-    """Refuse a file whose first row is JSON, or has headings of CSV, or one of a column that numbers sentences."""
-    headings = {field.strip(' "').casefold() for field in re.split("[,;\t]", first)}
-    is_csv = not form.delimiter and len(headings) > 1 and "\t" not in first
-    is_csv = not headings.isdisjoint(WORD_HEADINGS) and (is_csv or any(map(SENTENCE_HEADING.fullmatch, headings)))
-    if _JSON.match(first) or is_csv:
-        raise FlairNasError(f"{path} is JSON or CSV with headings; write column files with: {_convert(path)}")
 
 
 def _plain(rows: Sequence[Row], form: ColumnFormat) -> Sequence[Row]:
@@ -228,13 +223,6 @@ def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Cal
         return not row.text[1:2].isspace() and (fits or " " not in row.text or is_label(fields[-1]))
 
     return is_word
-
-
-def _ends_sentence(row: Row, text_column: int) -> bool:
-    """Return True if a column other than the text says that a sentence ends after a row."""
-    return _ENDS_SENTENCE in row.text and any(
-        _ENDS_SENTENCE in field.split("|") for place, field in enumerate(row.fields) if place != text_column
-    )
 
 
 def _check_widths(path: Path, rows: Sequence[Row]) -> None:

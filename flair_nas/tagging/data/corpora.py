@@ -15,21 +15,17 @@ from flair.data import Corpus, Sentence, Token, _iter_dataset
 from flair.datasets import CONLL_2000, WNUT_17
 from torch.utils.data import Dataset
 
-from flair_nas.errors import FlairNasError, brief, did_you_mean, listed, shown
+from flair_nas.errors import FlairNasError, brief, listed, shown
 from flair_nas.settings.fields import get_kinds
 from flair_nas.storage.parts import find_parts
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.config import CorpusSettings
+from flair_nas.tagging.config import NAMES, CorpusSettings, find_folder
 from flair_nas.tagging.data.column_files import parse_columns, pick_columns, read_part
 from flair_nas.tagging.data.column_rows import ColumnFormat
-from flair_nas.tagging.data.names import NAMES, find_folder
 from flair_nas.tagging.quiet import no_flair_remarks
 
 log = logging.getLogger("flair_nas")
-
-SPLIT_SEED = 0
-"""The seed that splits a missing dev part off; by the global random state, each training seed would get another."""
 
 
 class TaggingCorpus(NamedTuple):
@@ -49,8 +45,7 @@ class TaggingCorpus(NamedTuple):
 class _KnownCorpus(NamedTuple):
     """The layout of a published corpus in Flair's cache, and Flair's class that downloads it."""
 
-    columns: Mapping[int, str]
-    label_type: str
+    columns: Mapping[int, str]  # the last one has the labels
     files: tuple[str, ...]
     download: type[Corpus[Sentence]] | None
     origin: str
@@ -59,21 +54,18 @@ class _KnownCorpus(NamedTuple):
 KNOWN = {
     "conll_03": _KnownCorpus(
         columns={0: "text", 1: "pos", 3: "ner"},
-        label_type="ner",
         files=("eng.train", "eng.testa", "eng.testb"),
         download=None,
         origin="https://www.clips.uantwerpen.be/conll2003/ner/",
     ),
     "conll_2000": _KnownCorpus(
         columns={0: "text", 1: "pos", 2: "np"},
-        label_type="np",
         files=("train.txt", "test.txt"),
         download=CONLL_2000,
         origin="https://www.clips.uantwerpen.be/conll2000/chunking/",
     ),
     "wnut_17": _KnownCorpus(
         columns={0: "text", 1: "ner"},
-        label_type="ner",
         files=("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
         download=WNUT_17,
         origin="https://noisy-text.github.io/2017/files/",
@@ -127,7 +119,7 @@ def load_corpus(
         folder, columns = resource_path("demo"), columns or {0: "text", 1: "ner"}
     elif source in KNOWN:
         folder, columns = _known_folder(source, data_root), columns or KNOWN[source].columns
-        label_type = label_type or KNOWN[source].label_type
+        label_type = label_type or [*KNOWN[source].columns.values()][-1]
     else:
         folder = find_folder(source)
     corpus, label_type = _read_folder(folder, columns, label_type, ColumnFormat(delimiter, comment))
@@ -160,10 +152,8 @@ def _find_oddities(parts: Mapping[str, Sequence[Sentence]], counts: Counter[str]
     train = parts["train"]
     if not parts["test"]:
         yield "no test file, so there will be no test figure"
-    if once := [label for label, count in counts.items() if count == 1][:21]:  # `listed` shows 20; hints take time
-        hints = [did_you_mean(label, [other for other in counts if other != label]).strip() for label in once]
-        labels = listed([f"{label} ({hint})" if hint else label for label, hint in zip(once, hints)])
-        yield f"train has a single example of {labels}, too little to learn from; is it spelt as it should be?"
+    if once := [label for label, count in counts.items() if count == 1]:
+        yield f"train has a single example of {listed(once)}, too little to learn from; is it spelt as it should be?"
     for name in ("dev", "test"):
         pairs = zip(parts[name], train)
         if len(parts[name]) == len(train) and all(a.to_tokenized_string() == b.to_tokenized_string() for a, b in pairs):
@@ -205,20 +195,17 @@ def sentences_of(dataset: Dataset[Sentence] | None) -> list[Sentence]:
 def _known_folder(name: str, data_root: str | Path | None) -> Path:
     """Return the folder of a published corpus, after Flair has downloaded it if it can."""
     known = KNOWN[name]
-    root = user_path(data_root) if data_root is not None else flair.cache_root / "datasets"
-    folder = root / name
-    if _is_complete(folder, known):
-        return folder
+    folder = (user_path(data_root) if data_root is not None else flair.cache_root / "datasets") / name
     cause, why = None, "is not there"
     # Flair downloads to its cache whatever its base_path, so a data_root of the user's has to hold the files
-    if known.download is not None and data_root is None:
-        why = "could not be downloaded in full"
+    if known.download is not None and data_root is None and not _is_complete(folder, known):
         try:
             known.download()
+            why = "could not be downloaded in full"
         except (OSError, EOFError, RuntimeError) as error:  # no network, a broken archive, an empty folder
             cause, why = error, f"could not be downloaded ({shown(error)})"
-        if _is_complete(folder, known):
-            return folder
+    if _is_complete(folder, known):
+        return folder
     raise FlairNasError(
         f"corpus {name} {why}: looked in {folder}; put {', '.join(known.files)} there (from {known.origin}), "
         f"or give the data root: the folder that holds {name}/"
@@ -254,7 +241,8 @@ def _read_folder(
             raise FlairNasError(f"{file}: its tags are of {kinds[0]}, {others}; write all parts in one way")
     with no_flair_remarks("No dev split found"):  # the warning below names the files
         dev, test = parts.get("dev"), parts.get("test")
-        corpus = Corpus(parts["train"], dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
+        # by the global random state, each training seed would get another dev part
+        corpus = Corpus(parts["train"], dev, test, sample_missing_splits="only_dev", random_seed=0)
     if "dev" not in files:
         sampled = len(sentences_of(corpus.dev))
         if not sampled:

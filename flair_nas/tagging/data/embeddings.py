@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -17,8 +18,10 @@ from flair.embeddings import (
     PooledFlairEmbeddings,
     StackedEmbeddings,
     TokenEmbeddings,
+    TransformerWordEmbeddings,
     WordEmbeddings,
 )
+from torch import nn
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.runtime.word_table import WordTable
@@ -28,8 +31,7 @@ from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import sentences_of
 from flair_nas.tagging.data.embedding_folder import WORDS, expand_folder
-from flair_nas.tagging.data.frozen_embeddings import frozen_members
-from flair_nas.tagging.data.frozen_transformer import read_transformer
+from flair_nas.tagging.data.frozen_embeddings import describe_state, frozen_members
 from flair_nas.tagging.data.table_embeddings import EnglishEmbeddings, SubwordEmbeddings
 from flair_nas.tagging.data.word_vectors import read_fasttext, read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
@@ -116,7 +118,10 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     if spec == "char":
         return CharacterRNNEmbeddings.from_corpus(corpus)
     if spec == FORMER_CHAR:
-        return _build_former_char(corpus)
+        alphabet = Dictionary(add_unk=True)
+        for character in sorted({c for s in sentences_of(corpus.train) for token in s for c in token.text}):
+            alphabet.add_item(character)
+        return CharacterEmbeddings(alphabet)
     if spec == "one-hot":
         with no_flair_remarks(*OF_ALL_WORDS):
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
@@ -134,7 +139,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         wanted = "a fastText model: .bin, or gensim's own (other vectors, such as .vec or word2vec's .bin: word:PATH)"
         return _from_file(read_fasttext, spec, argument, wanted)
     if kind == "transformer" and argument:
-        return _by_name(read_transformer, spec, argument, file_form="transformer:PATH")
+        return _by_name(_read_transformer, spec, argument, file_form="transformer:PATH")
     if kind in LANGUAGE_MODELS and argument:
         path = user_path(argument)
         if path.exists() or len(path.parts) > 1 or path.suffix.lower() in (".pt", SUFFIX):
@@ -148,13 +153,6 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         raise FlairNasError(f"embeddings are separated by blanks, not by commas: {' '.join(spec.split(','))}")
     hint = did_you_mean(kind, {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}, count=2)
     raise FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
-
-
-def _build_former_char(corpus: Corpus[Sentence]) -> CharacterEmbeddings:
-    alphabet = Dictionary(add_unk=True)
-    for character in sorted({c for s in sentences_of(corpus.train) for token in s for c in token.text}):
-        alphabet.add_item(character)
-    return CharacterEmbeddings(alphabet)
 
 
 def _warn_of_one_direction(members: Sequence[TokenEmbeddings]) -> None:
@@ -213,3 +211,43 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
     except Exception as error:  # an unknown name, no network, or a broken file in the cache
         fault = f"Flair has no {brief(name)}, or cannot download or read it; check the name and the network, {local}"
         raise FlairNasError(f"embeddings {brief(spec)}: {fault} ({shown(error)})") from error
+
+
+def _read_transformer(argument: str) -> TransformerWordEmbeddings:
+    """Return a transformer with fixed weights, named after its folder and weights, or by its Hub name.
+
+    Args:
+        argument: a folder or a Hub name. Vectors are the mean of all layers, or those of the last one if
+            ``,layers=last`` stands behind it.
+    """
+    match = None if user_path(argument).is_dir() else re.fullmatch(r"(.+),(\w+=.*)", argument)
+    source, option = match.groups() if match else (argument, "")
+    if option not in ("", "layers=last"):
+        raise FlairNasError(f"unknown option {brief(option)}; layers=last is the only one")
+    path = user_path(source)
+    is_folder, layers = path.is_dir(), "-1" if option else "all"
+    if not is_folder and (path.is_absolute() or source.startswith(".") or len(path.parts) > 2 or path.exists()):
+        raise FlairNasError(f"{path} is no folder; give the folder of a transformer, or a Hub name")
+    try:
+        # a separator of contexts, which are not read here, would add a row of random weights
+        member = TransformerWordEmbeddings(
+            str(path) if is_folder else source, layers=layers, fine_tune=False, use_context_separator=False
+        )
+    except Exception as error:  # a damaged file can raise nearly anything
+        if not is_folder:
+            raise
+        fault = f"{path} lacks a file of a transformer for PyTorch (config, weights, tokenizer), or one is damaged"
+        raise FlairNasError(f"{fault}; copy or make it again ({shown(error)})") from error
+    name = source
+    if is_folder:
+        member.base_model_name = member.model.config._name_or_path = path.resolve().name  # taggers show no more of it
+        weights = repr(describe_state(member.model.state_dict())).encode()
+        name = f"{member.base_model_name}-{hashlib.sha256(weights).hexdigest()[:6]}"  # others may be called alike
+    member.name = f"transformer-{name}" + (f",{option}" if option else "")
+    # taggers set all members to training, where a transformer has dropout
+    member.model.register_forward_pre_hook(_evaluate)
+    return member
+
+
+def _evaluate(model: nn.Module, _: object) -> None:
+    model.eval()

@@ -50,28 +50,10 @@ def frozen_members(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
     return [member for member in pooled if member.static_embeddings]
 
 
-def frozen_prefixes(model: nn.Module, embeddings: TokenEmbeddings) -> tuple[str, ...]:
-    """Return the beginnings of names in a model's state that are those of a stack's frozen embeddings."""
-    frozen = {id(member) for member in frozen_members(embeddings)}
-    return tuple(f"{name}." for name, module in model.named_modules() if id(module) in frozen)
-
-
 def changing_names(embeddings: TokenEmbeddings) -> list[str]:
     """Return the names of a stack's vectors that may differ from one call to the next."""
     frozen = {member.name for member in frozen_members(embeddings)}
     return [name for name in embeddings.get_names() if name not in frozen]
-
-
-def _describe_changing(embeddings: TokenEmbeddings) -> str:
-    """Return the names of the embeddings in a stack that are not frozen, and why, or an empty text."""
-    frozen = {id(member) for member in frozen_members(embeddings)}
-    names: dict[str, list[str]] = {}
-    for number, member in enumerate(members_of(embeddings)):
-        if id(member) not in frozen:
-            is_pooled = isinstance(member, PooledFlairEmbeddings)
-            why = "pooled over the words met so far (what is pooled is kept)" if is_pooled else "which learn"
-            names.setdefault(why, []).append(member.name.removeprefix(f"{number}-"))
-    return "; ".join(f"{', '.join(changing)}, {why}" for why, changing in names.items())
 
 
 def keep_frozen(
@@ -95,8 +77,8 @@ def keep_frozen(
         for member in frozen_members(embeddings)
         if not all(member.name in token._embeddings for sentence in sentences for token in sentence)
     ]
-    if lacking and (others := _describe_changing(embeddings)):
-        log.info("%s: embedded anew for each batch: %s", corpus.name, others)
+    if lacking and (others := changing_names(embeddings)):
+        log.info("%s: embedded anew for each batch: %s", corpus.name, ", ".join(others))
     if on_disk is None:
         size = 4 * sum(map(len, sentences)) * sum(member.embedding_length for member in lacking)  # bytes
         on_disk = size > psutil.virtual_memory().available / 4

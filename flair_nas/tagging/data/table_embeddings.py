@@ -90,10 +90,9 @@ class EnglishEmbeddings(TableEmbeddings):
         """
         embeddings = cls()
         if params["checksum"] != embeddings.checksum:
-            raise FlairNasError(
-                f"the tagger was trained with another version of the English word vectors ({params['checksum'][:8]}, "
-                f"here {embeddings.checksum[:8]}); install the version of flair-nas that trained it"
-            )
+            versions = f"({params['checksum'][:8]}, here {embeddings.checksum[:8]})"
+            fault = f"the tagger was trained with another version of the English word vectors {versions}"
+            raise FlairNasError(f"{fault}; install the version of flair-nas that trained it")
         embeddings.name = params["name"]
         return embeddings
 

@@ -19,18 +19,15 @@ from flair_nas.nn.init import papers_range
 from flair_nas.nn.layers import TEXT_LAYERS
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.nn.state import RecurrentState
-from flair_nas.tagging.registration import build_rnn, describe_rnn
+from flair_nas.tagging.registration import SavedText, build_rnn, describe_rnn
 
 if TYPE_CHECKING:
     from flair.embeddings import FlairEmbeddings
     from flair.models import LanguageModel
 
 
-class LayerText(str):
-    """A model's `recurrent_type`: a result of `describe_rnn`.
-
-    Saved models refer to this class, so loading one imports flair_nas.
-    """
+LayerText = SavedText
+"""The class of a model's `recurrent_type`, by the name that saved models refer to."""
 
 
 def register(module: ModuleType) -> None:
@@ -67,7 +64,7 @@ def register(module: ModuleType) -> None:
     def make(self: LanguageModel, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         if isinstance(self.rnn, RecurrentLayer):
-            self.recurrent_type = LayerText(describe_rnn(self.rnn))
+            self.recurrent_type = SavedText(describe_rnn(self.rnn))
 
     @functools.wraps(repackage)
     def repackage_hidden(self: LanguageModel, h: Any) -> Any:

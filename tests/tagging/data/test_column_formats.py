@@ -344,7 +344,7 @@ def test_the_settings_reach_every_reader(tmp_path: Path) -> None:
     assert tagging_task.read(tuned.run_settings({})).sha256 == expected
     assert tagging.read(TaggingSearchConfig(**named)).sha256 == expected
     (line,) = [line for line in flair_script(TaggerConfig(**named)) if "load_corpus(" in line]
-    assert line.endswith('delimiter="|", comment="%")')
+    assert line.endswith("delimiter='|', comment='%')")
 
 
 @pytest.mark.parametrize(
@@ -420,8 +420,8 @@ def test_headings_are_left_out_and_a_column_ends_sentences(tmp_path: Path, caplo
     path = tmp_path / "a.tsv"
     assert texts(path, HIPE, {0: "text", 1: "ner"}) == ["Hugo|sang|.", "EndOfSentence|left", "She"]
     assert caplog.messages == [
-        f"{path} holds headings: 1 (first, line 1), 'EndOfSentence', which ends a sentence: 2 (first, line 5), "
-        "comments: 1 (first, line 2)"
+        f"{path} holds headings: 1 (first, line 1), comments: 1 (first, line 2), 'EndOfSentence', which ends a "
+        "sentence: 2 (first, line 5)"
     ]
 
 

@@ -198,7 +198,7 @@ def test_a_file_is_not_a_folder(tmp_path):
     folder_of(tmp_path, train=SENTENCE)
     assert "is a file" in error_of(tmp_path / "train.txt")
     (tmp_path / "ner.csv").write_text("Word,Tag")
-    assert f"`flair-nas convert {tmp_path}/ner.csv --out FOLDER` makes" in error_of(tmp_path / "ner.csv")
+    assert f"flair-nas convert {tmp_path}/ner.csv --out FOLDER makes" in error_of(tmp_path / "ner.csv")
 
 
 def test_no_train_file_lists_what_is_there(tmp_path):
@@ -330,9 +330,10 @@ def test_written_columns():
         ("ner=0", "none is the text"),
     ],
 )
-def test_badly_written_columns(text, wanted):
+def test_badly_written_columns(tmp_path, text, wanted):
+    folder = folder_of(tmp_path, train=SENTENCE)
     with pytest.raises(FlairNasError, match=wanted):
-        parse_columns(text)
+        load_corpus(folder, columns=parse_columns(text))
 
 
 def test_columns_count_from_the_left(tmp_path):

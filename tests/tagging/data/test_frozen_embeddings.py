@@ -329,11 +329,10 @@ def test_what_is_embedded_anew_is_told_once(files: dict[str, str], caplog: pytes
     specs = [f"word:{files['words.gensim']}", f"pooled-flair:{files['forward.pt']}", "char"]
     said = "demo: embedded anew for each batch: "
     config, corpus = TuneConfig(embeddings=specs, hidden_size=4, device="cpu"), load_corpus("demo")
-    pooled = build_embeddings(specs, corpus.corpus).embeddings[1].name.removeprefix("1-")
     with caplog.at_level(logging.INFO, logger="flair_nas"):
         tagging_task.prepare(config.run_settings({}), corpus, progress=False)
-        assert caplog.text.count(said) == 1 and f"{said}{pooled}, pooled over the words met so far" in caplog.text
-        assert "(what is pooled is kept); CharacterRNN, which learn" in caplog.text
+        assert caplog.text.count(said) == 1
+        assert f"{said}{files['forward.pt']}-context, 2-CharacterRNN\n" in caplog.text
         caplog.clear()
         kept(files, on_disk=False)
     assert said not in caplog.text
