@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr
 
-from flair_nas.drawing.charts import Point, find_front
 from flair_nas.drawing.curves import COLOURS, Curve
-from flair_nas.drawing.figures import Detail, draw_bars, draw_curves, draw_points, draw_seeds, label
+from flair_nas.drawing.figures import Detail, Point, draw_bars, draw_curves, draw_points, draw_seeds, label
 from flair_nas.experiments.counts import unpack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import Estimate, compare
@@ -96,19 +95,14 @@ def _draw_search(section: Section, trials: Trials, detail: Detail) -> None:
     task, words = trials.config.task, f"{trials.config.task.title} on {trials.config.task.dev}"
     ended = [c for c in trials.candidates if trials.has_ended(c)]
     points = [
-        Point(c.name, trials.milliseconds(c), task.best(trials.run(c)["dev"]), marked=c is trials.candidates[0])
+        Point(trials.milliseconds(c), task.best(trials.run(c)["dev"]), f"{label(c.name)}<br>{label(describe(c))}")
         for c in ended
         if np.isfinite(trials.milliseconds(c))
     ]
     figures = {}
     if points:
-        front, texts = find_front(points, task.higher_is_better), {c.name: describe(c) for c in ended}
-        rows = {
-            point.name: (point.seconds, point.figure, f"{label(point.name)}<br>{label(texts[point.name])}")
-            for point in points
-        }
-        names = [point.name for point in front]
-        figures["time"] = draw_points(rows, names, f"{words} and time", "milliseconds a sentence", words)
+        title = f"{words} and time"
+        figures["time"] = draw_points(points, task.higher_is_better, title, "milliseconds a sentence", words)
     if ended:
         times = sorted((trials.run(c).get("at", 0.0) / 3600, task.best(trials.run(c)["dev"])) for c in ended)
         best = [task.best([figure for _, figure in times[: place + 1]]) for place in range(len(times))]
