@@ -11,7 +11,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from flair_nas.embedding.plan import Plan, character_settings, make_plan
 from flair_nas.embedding.text import LONG_LINE, TextCounts, find_source, read_state, write_tokens
 from flair_nas.embedding.words import train_words
 from flair_nas.errors import FlairNasError
+from flair_nas.language_model.text.corpus import check_blanks
 from flair_nas.runs.duration import duration
-from flair_nas.runs.run import open_run
+from flair_nas.runs.run import Run, open_run
 from flair_nas.settings.fields import check_config
 from flair_nas.storage.files import copy_whole, write_text
 from flair_nas.tagging.data.character_models import DATA
@@ -45,7 +46,6 @@ log = logging.getLogger("flair_nas")
 
 STATE = "training"
 """The folder of the state of an unfinished run."""
-_LONG_WORDS = 12.0  # mean characters of a word and a blank, above which words are sentences
 _PLAN, _MODEL, _CHARACTERS, _TEXT = "plan.json", "words.model", "characters", "text"
 
 
@@ -90,7 +90,7 @@ def train_embeddings(config: EmbeddingConfig, out: str | Path, *, progress: bool
             shutil.rmtree(folder / STATE, ignore_errors=True)  # a kill can leave it
             log.warning("%s is finished, so nothing was trained", folder)
             return about
-        return _train(config, folder, run.accept, progress)
+        return _train(run, progress)
 
 
 def describe_plan(config: EmbeddingConfig) -> str:
@@ -100,8 +100,9 @@ def describe_plan(config: EmbeddingConfig) -> str:
         return str(make_plan(config, find_source(config)))
 
 
-def _train(config: EmbeddingConfig, folder: Path, accept: Callable[[], None], progress: bool) -> dict[str, Any]:
+def _train(run: Run[EmbeddingConfig], progress: bool) -> dict[str, Any]:
     """Train what is not yet trained, and write the folder."""
+    config, folder = run.config, run.folder
     state, source = folder / STATE, find_source(config)
     train_part = source.parts["train"]
     if (state / _PLAN).exists():
@@ -111,7 +112,7 @@ def _train(config: EmbeddingConfig, folder: Path, accept: Callable[[], None], pr
     else:
         plan = make_plan(config, source)
     log.log(logging.WARNING if plan.part < 1 else logging.INFO, "%s", plan)
-    accept()
+    run.accept()
     state.mkdir(exist_ok=True)
     write_text(state / _PLAN, json.dumps(asdict(plan)))
     counts = write_tokens(config, source, state / _TEXT, plan.characters, progress)
@@ -119,17 +120,15 @@ def _train(config: EmbeddingConfig, folder: Path, accept: Callable[[], None], pr
     text = {name: value for name, value in asdict(counts).items() if name != "pieces"} | {"sha256": plan.digest}
     about: dict[str, Any] = {"name": folder.resolve().name, "text": text, "seed": config.seed}
     if plan.epochs:
-        about |= {"word_epochs": plan.epochs, **_train_words(config, state, counts, plan.epochs, progress)}
+        about |= {"word_epochs": plan.epochs, **_train_words(run, counts, plan.epochs, progress)}
     if plan.character_epochs:
         settings = character_settings(config, state / _TEXT, counts.characters, plan.character_epochs)
-        with open_run(state / _CHARACTERS, settings, may_change=settings.may_change) as run:
-            figures = train_directions(run, progress)
+        with open_run(state / _CHARACTERS, settings, may_change=settings.may_change) as inner:
+            figures = train_directions(inner, progress)
         bits = {direction: own["dev_bits"] for direction, own in figures.items()}
         about |= {"character_epochs": plan.character_epochs, "bits_per_character": bits}
         for direction, name in zip(figures, CHARACTERS):
             copy_whole(state / _CHARACTERS / direction / DATA, folder / name)
-    if plan.epochs:
-        copy_whole(state / TABLE, folder / TABLE)
     written = write_about(folder, about)
     shutil.rmtree(state, ignore_errors=True)
     return written
@@ -145,22 +144,16 @@ def _tell(counts: TextCounts, unread: Sequence[str]) -> None:
         log.info("not read: %s", ", ".join(unread))
     if counts.long:
         log.info("%s: %d lines have more than %d words, and were cut there", counts.name, counts.long, LONG_LINE)
-    if counts.characters > _LONG_WORDS * counts.words:
-        log.warning(
-            "%s: almost no blanks (%.1f characters a word), so word vectors are of no use. Separate words by blanks, "
-            "as those of your corpus, with a segmenter such as jieba (Chinese), MeCab (Japanese) or PyThaiNLP (Thai)",
-            *(counts.name, counts.characters / counts.words),
-        )
+    check_blanks(counts.name, counts.words / counts.lines, counts.characters / counts.words - 1)  # without the blank
 
 
-def _train_words(
-    config: EmbeddingConfig, state: Path, counts: TextCounts, epochs: int, progress: bool
-) -> dict[str, Any]:
-    """Train the word vectors, write their table to the state, and return its figures."""
+def _train_words(run: Run[EmbeddingConfig], counts: TextCounts, epochs: int, progress: bool) -> dict[str, Any]:
+    """Train the word vectors, write their table, and return its figures."""
+    state = run.folder / STATE
     start = time.perf_counter()
     total = epochs * counts.words
     with tqdm(desc="word vectors", total=total, unit="word", unit_scale=True, disable=not progress, leave=False) as bar:
-        model = train_words(config, state / _TEXT, counts, epochs, state / _MODEL, bar.update)
-    figures = write_table(state / TABLE, model.wv.key_to_index, model.wv.vectors, model.wv.vectors_ngrams)
+        model = train_words(run.config, state / _TEXT, counts, epochs, state / _MODEL, bar.update)
+    figures = write_table(run.folder / TABLE, model.wv.key_to_index, model.wv.vectors, model.wv.vectors_ngrams)
     log.info("word vectors: %s words, %s", f"{figures['words']:,}", duration(time.perf_counter() - start))
     return figures

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.model import LanguageModel, detach
+from flair_nas.language_model.model import LanguageModel
 from flair_nas.runs.metric import to_perplexity
 
 TOKENS_AT_ONCE = 2048
@@ -52,11 +50,8 @@ def evaluate_stream(
         FlairNasError: there are fewer tokens than columns.
     """
     tokens, targets = _columns(ids, batch_size, first)  # [T, B] each
-    steps = bptt or max(1, TOKENS_AT_ONCE // batch_size)
-    with _bar(targets.numel(), progress) as bar:
-        segments = _losses(model, tokens, targets, steps, bar)
-        sums = [float(losses.double().sum()) for losses in segments]
-    loss = math.fsum(sums) / targets.numel()
+    losses = _losses(model, tokens, targets, bptt or max(1, TOKENS_AT_ONCE // batch_size), progress)
+    loss = float(losses.sum(dtype=torch.float64)) / targets.numel()
     return StreamScore(loss, to_perplexity(loss), targets.numel())
 
 
@@ -65,10 +60,8 @@ def compute_stream_losses(
 ) -> NDArray[np.float32]:
     """Compute the exact loss of each token of a stream in nats: [tokens], or [tokens - 1] without `first`."""
     tokens, targets = _columns(ids, 1, first)  # [T, 1] each
-    with _bar(len(targets), False) as bar:
-        losses = torch.cat(list(_losses(model, tokens, targets, TOKENS_AT_ONCE, bar)))
-    values: NDArray[np.float32] = losses[:, 0].float().cpu().numpy()
-    return values
+    losses: NDArray[np.float32] = _losses(model, tokens, targets, TOKENS_AT_ONCE)[:, 0].float().cpu().numpy()
+    return losses
 
 
 def compute_losses_by_sentence(
@@ -84,7 +77,7 @@ def compute_losses_by_sentence(
     lengths = stops - starts
     losses = np.empty(len(ids), dtype=np.float32)
     order = np.argsort(lengths, kind="stable")
-    with _bar(len(ids), progress) as bar:
+    with tqdm(total=len(ids), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
         while len(order):
             sizes = np.arange(1, len(order) + 1) * lengths[order]  # of batches of the 1, 2, ... shortest sentences
             batch, order = np.split(order, [max(1, int(np.sum(sizes <= TOKENS_AT_ONCE)))])
@@ -93,8 +86,9 @@ def compute_losses_by_sentence(
             rows = starts[batch] + np.minimum(steps, lengths[batch] - 1)  # [T, B]
             targets = torch.from_numpy(ids[rows].astype(np.int64))  # [T, B]
             tokens = torch.cat([torch.full_like(targets[:1], end), targets[:-1]])  # [T, B]
-            values = torch.cat(list(_losses(model, tokens, targets, max(1, TOKENS_AT_ONCE // len(batch)), bar)))
+            values = _losses(model, tokens, targets, max(1, TOKENS_AT_ONCE // len(batch)))
             losses[rows[real]] = values.float().cpu().numpy()[real]
+            bar.update(int(real.sum()))
     return losses
 
 
@@ -105,26 +99,21 @@ def sum_sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArra
     return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1)
 
 
-def _bar(tokens: int, progress: bool) -> tqdm[Any]:
-    return tqdm(total=tokens, desc="evaluating", unit="token", disable=not progress, leave=False)
-
-
-def _losses(model: LanguageModel, tokens: Tensor, targets: Tensor, steps: int, bar: tqdm[Any]) -> Iterator[Tensor]:
-    """Yield the losses [steps, B] of one block of steps after another."""
-    device, training, state = next(model.parameters()).device, model.training, None
+@torch.inference_mode()
+def _losses(model: LanguageModel, tokens: Tensor, targets: Tensor, steps: int, progress: bool = False) -> Tensor:
+    """Return the losses [T, B], float32 or wider, from forward passes over so many steps."""
+    device, training, state, losses = next(model.parameters()).device, model.training, None, list[Tensor]()
     model.eval()
     try:
-        for start in range(0, len(targets), steps):
-            piece = slice(start, start + steps)
-            # entered anew for each segment: a generator must not leave its caller in inference mode
-            with torch.inference_mode():
+        with tqdm(total=targets.numel(), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
+            for start in range(0, len(targets), steps):
+                piece = slice(start, start + steps)
                 output, _, state = model(tokens[piece].to(device), state)
-                state = detach(state)
-                losses = model.token_losses(output, targets[piece].to(device))
-            bar.update(losses.numel())
-            yield losses
+                losses.append(model.token_losses(output, targets[piece].to(device)))  # [steps, B]
+                bar.update(losses[-1].numel())
     finally:
         model.train(training)
+    return torch.cat(losses)
 
 
 def _columns(ids: NDArray[np.integer[Any]] | Tensor, batch_size: int, first: int | None) -> tuple[Tensor, Tensor]:

@@ -345,9 +345,7 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
     }
     for part, name in KEYS.items():
         score = _evaluate(training, model, part, progress) if part in parts else None
-        figures[f"{name}_perplexity"] = score and score.perplexity
-        figures[f"{name}_loss"] = score and score.loss
-        figures[f"{name}_tokens"] = score and score.tokens
+        figures |= {f"{name}_{figure}": getattr(score, figure, None) for figure in StreamScore._fields}
         figures[f"{name}_unknown_share"] = corpus.unknown_shares.get(part)
     figures |= {
         **describe_cost(model, model.layer, history),

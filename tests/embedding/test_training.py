@@ -221,7 +221,7 @@ def test_a_text_without_blanks_is_told(tmp_path: Path, caplog: pytest.LogCapture
     (tmp_path / "raw.txt").write_text("\n".join([line, line[::-1]] * 750) + line * 200, encoding="utf-8")
     with mock.patch.object(training, "train_words", side_effect=KeyboardInterrupt), pytest.raises(RunStopped):
         train(str(tmp_path / "raw.txt"), tmp_path / "out", character_epochs=1)
-    assert "almost no blanks (36." in caplog.text and "MeCab (Japanese)" in caplog.text
+    assert "almost no blanks (1.0 words a line, 3" in caplog.text and "MeCab (Japanese)" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["plan.json", "text/text.json", "words.model", "text/train.txt"])

@@ -169,7 +169,10 @@ def load_text(
     )
     say_unknown(corpus.name, corpus.unknown_shares, settings.unit)
     if settings.unit == "word":
-        _check_blanks(corpus)
+        counts = dict(zip(corpus.vocabulary.words, corpus.vocabulary.counts))
+        lines, unknown = counts.pop(END), counts.pop(UNKNOWN)
+        known, characters = sum(counts.values()), sum(len(word) * count for word, count in counts.items())
+        check_blanks(corpus.name, (known + unknown) / max(lines, 1), characters / max(known, 1))
     return corpus
 
 
@@ -210,17 +213,13 @@ def _check_valid(text: Text, valid_share: float | None) -> None:
         )
 
 
-def _check_blanks(corpus: TextCorpus) -> None:
-    """Warn of a text in which sentences are words, or words are sentences."""
-    counts = dict(zip(corpus.vocabulary.words, corpus.vocabulary.counts))
-    lines, unknown = counts.pop(END), counts.pop(UNKNOWN)
-    known = sum(counts.values())
-    per_line, length = (known + unknown) / max(lines, 1), sum(len(w) * counts[w] for w in counts) / max(known, 1)
+def check_blanks(name: str, per_line: float, length: float) -> None:
+    """Warn if there are few words a line, or many characters a word: sentences are words, or words are sentences."""
     if per_line < _FEW_WORDS or length > _LONG_WORDS:
         log.warning(
             "%s: almost no blanks (%.1f words a line, %.1f characters a word), so the model learns lines, not words. "
             "Separate words by blanks, with a segmenter such as jieba (Chinese), MeCab (Japanese) or PyThaiNLP (Thai)",
-            *(corpus.name, per_line, length),
+            *(name, per_line, length),
         )
 
 
