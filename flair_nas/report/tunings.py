@@ -60,29 +60,22 @@ def _add_answer(section: Section, run: RunFolder, spent: str) -> None:
     except (OSError, ValueError):
         section.add(f"There is no report.md: the tuning still runs, or was stopped. {spent} are spent.", "remark")
         return
-    text, *rest = re.split(r"^```\w*\n(.*?)^```\n", report, flags=re.MULTILINE | re.DOTALL)
-    last = report.rpartition("\n\n|")[2]
-    for code, words in zip([None, *rest[::2]], [text, *rest[1::2]]):
-        if code is not None:
-            section.parts.append(f"<pre>{escape(code)}</pre>")
-        for block in map(str.strip, words.split("\n\n")):
-            _add_block(section, block, is_last=block.endswith(last.strip()))
-
-
-def _add_block(section: Section, block: str, is_last: bool) -> None:
-    """Add a paragraph, list or table of report.md."""
-    if block.startswith("|"):
-        lines = [re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in block.splitlines()]
-        cells = [[_as_text(cell) for cell in line] for line in lines]
-        if is_last:
-            section.fold("All settings that were tried", cells[2:], cells[0])
-        else:
-            section.parts.append(table(cells[2:], cells[0]))
-    elif block.startswith("- "):
-        for line in block.splitlines():
-            section.add(_as_text(line.removeprefix("- ")), "remark")
-    elif block and not block.startswith("#") and not block.endswith(":"):
-        section.add(_as_text(block), "verdict" if block.startswith("**") else "")
+    blocks = re.findall(r"^```.*?^```$|^\S.*?(?=\n\n|\n?\Z)", report, flags=re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        if block.startswith("```"):
+            section.parts.append(f"<pre>{escape(block.partition(chr(10))[2].removesuffix('```'))}</pre>")
+        elif block.startswith("|"):
+            lines = [re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in block.splitlines()]
+            head, *rows = [[_as_text(cell) for cell in line] for line in lines]
+            if block is blocks[-1]:
+                section.fold("All settings that were tried", rows[1:], head)
+            else:
+                section.parts.append(table(rows[1:], head))
+        elif block.startswith("- "):
+            for line in block.splitlines():
+                section.add(_as_text(line.removeprefix("- ")), "remark")
+        elif not block.startswith("#") and not block.endswith(":"):
+            section.add(_as_text(block), "verdict" if block.startswith("**") else "")
 
 
 def _as_text(markdown: str) -> str:
