@@ -121,7 +121,7 @@ def measure_parts(trials: Trials) -> dict[str, float]:
         return {}
     shares = {}
     for name in reached[-1].point:
-        groups = _group([c.point.get(name) for c in reached], figures).values()
+        groups = _group([c.point.get(name) for c in reached], figures)
         within = sum(statistics.pvariance(group) * len(group) for group in groups)
         error = within / max(1, len(figures) - len(groups))
         share = (total - within - (len(groups) - 1) * error) / (total + error)
@@ -129,15 +129,14 @@ def measure_parts(trials: Trials) -> dict[str, float]:
     return dict(sorted(shares.items(), key=lambda entry: -entry[1]))
 
 
-def _group(values: Sequence[Any], figures: Sequence[float]) -> dict[Any, list[float]]:
+def _group(values: Sequence[Any], figures: Sequence[float]) -> list[list[float]]:
     """Return figures by value, or by bin if values are numbers of a range."""
-    groups: dict[Any, list[float]] = {}
-    is_range = all(isinstance(value, float) for value in values) and len(set(values)) > _BINS
-    order = sorted(range(len(values)), key=lambda place: values[place]) if is_range else range(len(values))
-    for rank, place in enumerate(order):
-        key = rank * _BINS // len(values) if is_range else str(values[place])
-        groups.setdefault(key, []).append(figures[place])
-    return groups
+    if all(isinstance(value, float) for value in values) and len(set(values)) > _BINS:
+        return [part.tolist() for part in np.array_split(np.array(figures)[np.argsort(values)], _BINS)]
+    groups: dict[str, list[float]] = {}
+    for value, figure in zip(values, figures):
+        groups.setdefault(str(value), []).append(figure)
+    return list(groups.values())
 
 
 def _draw_curves(section: Section, trials: Trials, detail: Detail) -> None:
