@@ -35,11 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def kernels_are_compiled() -> None:
     """Else the first process that wants them would take long, and say so where a test looks at what it says."""
-    import torch
+    from flair_nas.nn.kernels.native import build
 
-    from flair_nas.nn.kernels.dispatch import chosen
-
-    chosen(torch.device("cpu"))
+    build.library()
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDER = (
     "errors",
     "version",
-    "genotype",
     "storage",
+    "genotype",
     "runtime",
     "settings",
     "runs",

@@ -25,7 +25,6 @@ import torch
 from benchmarks.json_lines import RESULTS, append, holm, lines_in, lines_so_far
 from flair_nas import Genotype, load_genotype, random_genotype
 from flair_nas.experiments.statistics import combine_errors, mean_and_spread
-from flair_nas.library.layer_spec import to_layer_spec
 
 FILE = RESULTS / "found_cells.jsonl"
 HAND_MADE = "benchmarks/genotypes/ess-hand-made.json"  # gates drawn up by hand around i-darts-ptb
@@ -131,10 +130,10 @@ def run_search(name: str, seed: int, text: str, out: Path) -> None:
     result = search_genotype(config, out / name_of("search", name, seed), progress=False)
     seconds = sum(line["seconds"] + line["evaluation_seconds"] for line in result.history)
     last = {key: result.history[-1].get(key) for key in ("mad", "health", "dev_perplexity")}
-    line = {"genotype": result.genotype.one_line(), "layer": to_layer_spec(result.genotype), "seconds": seconds}
+    line = {"genotype": result.genotype.one_line(), "layer": result.genotype.spec(), "seconds": seconds}
     write("search", name, seed, line | last | {"selection": config.selection})
     for derived in (derived for derived, source in DERIVED.items() if source == name):
-        write("derived", derived, seed, {"layer": to_layer_spec(genotype_of(result.out, derived))})
+        write("derived", derived, seed, {"layer": genotype_of(result.out, derived).spec()})
 
 
 def genotype_of(run: Path, derived: str) -> Genotype:

@@ -27,7 +27,7 @@ from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
-from flair_nas.library.layer_spec import advised_learning_rate, identity, to_layer_spec
+from flair_nas.library.layer_spec import advised_learning_rate, identity
 from flair_nas.search.trainer import search_genotype
 from flair_nas.settings.fields import flatten, make_settings
 
@@ -159,7 +159,7 @@ def search(task: str, settings: Mapping[str, Any], folder: str) -> dict[str, Any
     """Search a cell, or go on with it; return its ``genotype`` as a layer spec."""
     shared = {"storage": "disk"} if task == "tagging" else {}  # all processes read vectors from the same files
     config = make_settings(SEARCHES[task], {**settings, **shared})
-    return {"genotype": to_layer_spec(search_genotype(config, folder, progress=False).genotype)}
+    return {"genotype": search_genotype(config, folder, progress=False).genotype.spec()}
 
 
 def train(task: str, settings: Mapping[str, Any], folder: str) -> dict[str, Any]:

@@ -16,10 +16,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib
+from matplotlib.figure import Figure
+
 from benchmarks.json_lines import lines_in, replace_lines
 from benchmarks.tables.kept import file_of, kept
 from benchmarks.tables.showing import make_panels
-from flair_nas.drawing.charts import Point, draw_seconds
+from flair_nas.drawing.figures import Point, find_front
+from flair_nas.storage.files import whole_file
 
 RESULTS = file_of("small_cells")
 ELEMENTWISE = ",recurrence=elementwise"
@@ -113,8 +117,22 @@ def draw(path: Path) -> None:
     for row in table.rows:
         figures, spec = panel.get(row.name, []), row.rnn
         if len(figures) > 1 and (spec == "lstm" or spec in times) and "rate" not in row.name:
-            points.append(Point(row.name, times.get(spec, 1.0), statistics.mean(figures), spec == "lstm"))
-    draw_seconds(points, path, ("time of the layer's training step, in times of the LSTM's", "test F1, mean"), True)
+            points.append(Point(times.get(spec, 1.0), statistics.mean(figures), row.name))
+    front = find_front(points, True)
+    with matplotlib.rc_context({"svg.hashsalt": "flair-nas", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot([p.time for p in front], [p.figure for p in front], "--", color="#0072b2", linewidth=1)
+        for point in points:
+            is_baseline = point.text == "LSTM"
+            colour = "#d55e00" if is_baseline else "#0072b2" if point in front else "#777777"
+            axes.plot(point.time, point.figure, "s" if is_baseline else "o", color=colour, markersize=6)
+            axes.annotate(point.text, point[:2], (5, 4), textcoords="offset points", fontsize=8, color=colour)
+        axes.set(xlabel="time of the layer's training step, in times of the LSTM's", ylabel="test F1, mean")
+        axes.margins(x=0.15)
+        axes.grid(alpha=0.3)
+        with whole_file(path) as temporary:
+            figure.savefig(temporary, format="svg", metadata={"Date": None})
 
 
 def main() -> None:

@@ -6,9 +6,7 @@ This module imports neither torch nor Flair.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +16,10 @@ from flair_nas.genotype import text_forms, vocabulary
 from flair_nas.genotype.graph import Graph, Vertex
 from flair_nas.genotype.operations import GATE_FORM_TABLE, OPERATION_TABLE
 from flair_nas.genotype.parts import Edge, Gate, check_gate, check_nodes, check_output
+from flair_nas.genotype.picture import to_svg
 from flair_nas.genotype.vocabulary import DEFAULT_RECURRENCE, OPTION_NAMES, GenotypeError, Json
+from flair_nas.storage.files import write_text
+from flair_nas.storage.paths import read_file
 
 _MAX_BYTES = 10_000_000  # of a file, which may be a whole log
 
@@ -197,8 +198,6 @@ class Genotype:
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""
-        from flair_nas.genotype.picture import to_svg
-
         return to_svg(self)
 
     @classmethod
@@ -265,13 +264,7 @@ class Genotype:
             GenotypeError: the file cannot be read or holds no genotype; the message names it.
         """
         try:
-            if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # reading it may never end
-                raise OSError(errno.EINVAL, "it is no regular file but a pipe or a device")
-            with open(path, "rb") as stream:
-                content = stream.read(_MAX_BYTES + 1)
-            if len(content) > _MAX_BYTES:
-                raise GenotypeError(f"a file of at most {_MAX_BYTES:,} bytes")
-            text = content.decode("utf-8-sig")
+            text = read_file(path, _MAX_BYTES).decode("utf-8-sig")
             if not text.strip():
                 raise GenotypeError("a genotype; the file is empty")
             return cls.parse(text)
@@ -285,15 +278,7 @@ class Genotype:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON form, whole or not at all."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}.flair-nas.part")
-        try:
-            temporary.write_text(self.to_json(), encoding="utf-8")
-            os.replace(temporary, path)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_text(path, self.to_json())
 
 
 def _gate_vertices(gate: Gate, past: str, letter: str) -> tuple[Vertex, ...]:

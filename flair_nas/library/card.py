@@ -9,6 +9,8 @@ from typing import Any
 
 from flair_nas.errors import as_markdown, brief
 from flair_nas.genotype import Genotype
+from flair_nas.genotype.graph import to_text
+from flair_nas.genotype.picture import to_svg
 from flair_nas.library.downloads import FILE
 from flair_nas.storage.files import hash_file, write_text
 from flair_nas.storage.folders import whole_files
@@ -62,8 +64,6 @@ tagger = SequenceTagger(..., rnn_type="hf://{repository}")
 
 def write_genotype(genotype: Genotype, out: Path) -> Genotype:
     """Write a genotype and its picture to a folder; return it as written, without private paths."""
-    from flair_nas.genotype.picture import to_svg
-
     genotype = dataclasses.replace(genotype, origin=without_folders(genotype.origin))
     write_text(out / FILE, genotype.to_json())
     write_text(out / PICTURE, to_svg(genotype))
@@ -111,8 +111,6 @@ def _is_path(text: str) -> bool:
 
 def describe_genotype(genotype: Genotype) -> dict[str, str]:
     """Return the sections of a card on a genotype, in Markdown: line, picture, equations and provenance."""
-    from flair_nas.genotype.graph import to_text
-
     picture = f"![The cell as a graph]({PICTURE})"
     cell = f"```text\n{genotype.one_line()}\n```\n\n{picture}\n\n```text\n{to_text(genotype)}```"
     lines: list[str] = []

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError, brief
@@ -66,11 +66,6 @@ def parse_layer_spec(
             f"unknown {name} {brief(source)}. {hint[:1].upper()}{hint[1:]}Known: {', '.join(names)}; "
             "or a genotype file, its https:// or hf:// address, or a one-line genotype."
         ) from None
-
-
-def to_layer_spec(genotype: Genotype, numbers: Mapping[str, float] | None = None) -> str:
-    """Return the layer spec of a genotype, without provenance, and of arguments of `SearchedRNN`."""
-    return ",".join([genotype.spec(), *(f"{name}={value}" for name, value in (numbers or {}).items())])
 
 
 def identity(text: str) -> str:

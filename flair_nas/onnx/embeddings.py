@@ -23,7 +23,7 @@ from torch import nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.onnx.graph import Graph, to_array
-from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_linear, write_zero_state
+from flair_nas.onnx.layer import exportable, layer_metadata, state_shapes, write_layer, write_linear
 from flair_nas.onnx.transformer import NotExportableError, export_transformer
 from flair_nas.storage.files import whole_file, write_text
 from flair_nas.tagging.data.character_embeddings import CharacterRNNEmbeddings
@@ -74,7 +74,24 @@ def _export_word_table(member: TableEmbeddings, place: Place) -> dict[str, Any]:
 
 
 def _export_characters(member: CharacterEmbeddings, place: Place) -> dict[str, Any]:
-    _write_word_characters(member).save(_model(place), place.opset, layer_metadata(member.char_rnn))
+    """Write the graph from the characters of words, [words, longest], to their vectors, [words, 2H].
+
+    Flair takes the outputs of the last character. The backward direction has read that character alone by then.
+    """
+    graph, rnn = Graph(np.float32), member.char_rnn
+    ids, lengths = graph.add_ids("ids", "words", "longest"), graph.add_ids("lengths", "words")
+    data = graph.add("Gather", graph.weight(to_array(member.char_embedding.weight), "characters"), ids)
+    end = graph.add("Unsqueeze", graph.add("Sub", lengths, graph.weight([1])), graph.weight([1]))
+    last = graph.add("Unsqueeze", graph.add("GatherND", data, end, batch_dims=1), graph.weight([1]))  # [words, 1, D]
+    one = graph.add("Div", lengths, lengths)
+    ends = []
+    for side, x, count in (("", data, lengths), ("_reverse", last, one)):
+        layer = nn.LSTM(rnn.input_size, rnn.hidden_size)
+        layer.load_state_dict({name: rnn.state_dict()[name + side] for name in layer.state_dict()})
+        _, finals = write_layer(graph, layer, x, count)
+        ends.append(graph.take(finals["hidden"], 0))  # [words, H]
+    graph.add_output(graph.add("Concat", *ends, axis=1), "vectors", "words", member.embedding_length)
+    graph.save(_model(place), place.opset, layer_metadata(rnn))
     return {"kind": "characters", "model": _model(place).name, "characters": _number_characters(member.char_dictionary)}
 
 
@@ -82,7 +99,7 @@ def _export_character_layer(member: CharacterRNNEmbeddings, place: Place) -> dic
     graph = Graph(np.float32)
     ids, lengths = graph.add_ids("ids", "words", "longest"), graph.add_ids("lengths", "words")
     data = graph.add("Gather", graph.weight(to_array(member.characters.weight), "characters"), ids)
-    _, finals = write_layer(graph, member.layer, data, lengths, write_zero_state(graph, member.layer, data))
+    _, finals = write_layer(graph, member.layer, data, lengths)
     ends = [graph.take(finals["hidden"], direction) for direction in range(2)]  # [words, H] each
     graph.add_output(graph.add("Concat", *ends, axis=1), "vectors", "words", member.embedding_length)
     graph.save(_model(place), place.opset, layer_metadata(member.layer))
@@ -90,11 +107,26 @@ def _export_character_layer(member: CharacterRNNEmbeddings, place: Place) -> dic
 
 
 def _export_language_model(member: FlairEmbeddings, place: Place) -> dict[str, Any]:
-    _write_language_model(member.lm).save(_model(place), place.opset, layer_metadata(exportable(member.lm.rnn)))
+    """Write the graph from characters, [B, T], and a state to the model's states, [B, T, H], and its last state."""
+    lm: Any = member.lm
+    graph, layer = Graph(np.float32), exportable(lm.rnn)
+    shapes = state_shapes(layer)
+    ids = graph.add_ids("ids", "batch", "time")
+    states = {name: graph.add_input(name, *shape) for name, shape in shapes.items()}
+    data = graph.add("Gather", graph.weight(to_array(lm.encoder.weight), "characters"), ids)
+    lengths = graph.add("Expand", graph.shape(ids, 1), graph.shape(ids, 0))
+    output, finals = write_layer(graph, layer, data, lengths, states)
+    size = layer.hidden_size
+    if lm.proj is not None:
+        output, size = write_linear(graph, lm.proj, output), lm.proj.out_features
+    graph.add_output(output, "states", "batch", "time", size)
+    for name, shape in shapes.items():
+        graph.add_output(finals[name], f"{name}_out", *shape)
+    graph.save(_model(place), place.opset, layer_metadata(layer))
     options = ("is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower", "chars_per_chunk")
     settings: dict[str, Any] = {option: getattr(member, option, False) for option in options}
-    settings["start_marker"] = vars(member.lm).get("document_delimiter", "\n")
-    characters = _number_characters(member.lm.dictionary)
+    settings["start_marker"] = vars(lm).get("document_delimiter", "\n")
+    characters = _number_characters(lm.dictionary)
     return {"kind": "language model", "model": _model(place).name, "characters": characters, **settings}
 
 
@@ -142,43 +174,3 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 
 def _number_characters(dictionary: Dictionary) -> dict[str, int]:
     return {item.decode("utf-8"): number for item, number in dictionary.item2idx.items()}
-
-
-def _write_word_characters(member: CharacterEmbeddings) -> Graph:
-    """Return the graph from the characters of words, [words, longest], to their vectors, [words, 2H].
-
-    Flair takes the outputs of the last character. The backward direction has read that character alone by then.
-    """
-    graph = Graph(np.float32)
-    ids, lengths = graph.add_ids("ids", "words", "longest"), graph.add_ids("lengths", "words")
-    data = graph.add("Gather", graph.weight(to_array(member.char_embedding.weight), "characters"), ids)
-    place = graph.add("Unsqueeze", graph.add("Sub", lengths, graph.weight([1])), graph.weight([1]))
-    last = graph.add("Unsqueeze", graph.add("GatherND", data, place, batch_dims=1), graph.weight([1]))  # [words, 1, D]
-    one = graph.add("Div", lengths, lengths)
-    rnn = member.char_rnn
-    ends = []
-    for side, x, count in (("", data, lengths), ("_reverse", last, one)):
-        layer = nn.LSTM(rnn.input_size, rnn.hidden_size)
-        layer.load_state_dict({name: rnn.state_dict()[name + side] for name in layer.state_dict()})
-        _, finals = write_layer(graph, layer, x, count, write_zero_state(graph, layer, x))
-        ends.append(graph.take(finals["hidden"], 0))  # [words, H]
-    graph.add_output(graph.add("Concat", *ends, axis=1), "vectors", "words", member.embedding_length)
-    return graph
-
-
-def _write_language_model(lm: Any) -> Graph:
-    """Return the graph from characters, [B, T], and a state to the model's states, [B, T, H], and its last state."""
-    graph, layer = Graph(np.float32), exportable(lm.rnn)
-    shapes = state_shapes(layer)
-    ids = graph.add_ids("ids", "batch", "time")
-    states = {name: graph.add_input(name, *shape) for name, shape in shapes.items()}
-    data = graph.add("Gather", graph.weight(to_array(lm.encoder.weight), "characters"), ids)
-    lengths = graph.add("Expand", graph.shape(ids, 1), graph.shape(ids, 0))
-    output, finals = write_layer(graph, layer, data, lengths, states)
-    size = layer.hidden_size
-    if lm.proj is not None:
-        output, size = write_linear(graph, lm.proj, output), lm.proj.out_features
-    graph.add_output(output, "states", "batch", "time", size)
-    for name, shape in shapes.items():
-        graph.add_output(finals[name], f"{name}_out", *shape)
-    return graph

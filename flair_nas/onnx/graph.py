@@ -91,9 +91,9 @@ class Graph:
         self.weights[name] = numpy_helper.from_array(np.array(values, order="C"), name)
         return name
 
-    def take(self, values: str, number: int, axis: int = 0) -> str:
-        """Return one entry along an axis, which goes away."""
-        return self.add("Gather", values, self.weight(np.int64(number)), axis=axis)
+    def take(self, values: str, number: int) -> str:
+        """Return one entry along the first axis, which goes away."""
+        return self.add("Gather", values, self.weight(np.int64(number)))
 
     def shape(self, values: str, *axes: int) -> str:
         """Return some sizes of a value as an array of indices."""

@@ -95,21 +95,21 @@ def state_shapes(rnn: Layer) -> dict[str, tuple[int | str, ...]]:
     return shapes
 
 
-def write_zero_state(graph: Graph, rnn: Layer, x: str) -> dict[str, str]:
-    """Write the state of zeros with which a layer reads x, [B, T, D]; return its parts by name."""
-    states = {}
-    for name, (first, _, last) in state_shapes(rnn).items():
-        shape = graph.add("Concat", graph.weight([int(first)]), graph.shape(x, 0), graph.weight([int(last)]), axis=0)
-        states[name] = graph.add("Expand", graph.weight(0.0), shape)
-    return states
+def write_layer(
+    graph: Graph, rnn: Layer, x: str, lengths: str, states: dict[str, str] | None = None
+) -> tuple[str, dict[str, str]]:
+    """Write a layer that reads x, [B, T, D], of sequences of `lengths`, [B].
 
-
-def write_layer(graph: Graph, rnn: Layer, x: str, lengths: str, states: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Write a layer that reads x, [B, T, D], of sequences of `lengths`, [B], from an initial state, parts by name.
+    It begins with an initial state, parts by name, or with zeros.
 
     Returns:
         Output [B, T, directions * H], zero in padding, and the final state.
     """
+    if states is None:
+        states = {}
+        for name, (first, _, last) in state_shapes(rnn).items():
+            sizes = graph.weight([int(first)]), graph.shape(x, 0), graph.weight([int(last)])
+            states[name] = graph.add("Expand", graph.weight(0.0), graph.add("Concat", *sizes, axis=0))
     data = graph.add("Transpose", x, perm=[1, 0, 2])  # [T, B, D]
     if isinstance(rnn, RecurrentLayer):
         data, finals = _write_cells(graph, rnn, data, lengths, states)

@@ -16,7 +16,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.onnx.embeddings import Place, export_embeddings, write_array
 from flair_nas.onnx.graph import OPSET, Graph, check_opset, to_array
 from flair_nas.onnx.int8 import files_of_export
-from flair_nas.onnx.layer import exportable, layer_metadata, write_layer, write_linear, write_zero_state
+from flair_nas.onnx.layer import exportable, layer_metadata, write_layer, write_linear
 from flair_nas.runtime.settings import FORMAT, MODEL, SETTINGS, TRANSITIONS, VERSION
 from flair_nas.storage.files import hash_file, write_text
 from flair_nas.storage.folders import whole_files
@@ -80,13 +80,12 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
 def _write_head(tagger: SequenceTagger) -> Graph:
     """Return the graph from vectors of words to emissions."""
     graph = Graph(np.float32)
-    data = x = graph.add_input("x", "batch", "time", tagger.embeddings.embedding_length)
+    data = graph.add_input("x", "batch", "time", tagger.embeddings.embedding_length)
     lengths = graph.add_ids("lengths", "batch")
     if tagger.reproject_embeddings:
         data = write_linear(graph, tagger.embedding2nn, data)
     if tagger.use_rnn:
-        layer = exportable(tagger.rnn)
-        data, _ = write_layer(graph, layer, data, lengths, write_zero_state(graph, layer, x))
+        data, _ = write_layer(graph, exportable(tagger.rnn), data, lengths)
     emissions = write_linear(graph, tagger.linear, data)
     graph.add_output(emissions, "emissions", "batch", "time", tagger.linear.out_features)
     return graph

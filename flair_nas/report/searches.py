@@ -40,10 +40,7 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
             for panel in panels
         })  # fmt: skip
         _add_epochs(section, run, detail)
-    names = ("method", "corpus", "date", "flair_nas")
-    environment = {name: origin[name] for name in names if name in origin}
-    environment |= {name: run.settings[name] for name in ("device", "precision", "seed") if name in run.settings}
-    section.fold("Environment", list_settings(environment))
+    section.fold("Where it is from", list_settings(origin))
     return section
 
 

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr
 
-from flair_nas.drawing.charts import Point, find_front
 from flair_nas.drawing.curves import COLOURS, Curve
-from flair_nas.drawing.figures import Detail, draw_bars, draw_curves, draw_points, draw_seeds, label
+from flair_nas.drawing.figures import Detail, Point, draw_bars, draw_curves, draw_points, draw_seeds, label
 from flair_nas.experiments.counts import unpack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import Estimate, compare
@@ -61,29 +60,22 @@ def _add_answer(section: Section, run: RunFolder, spent: str) -> None:
     except (OSError, ValueError):
         section.add(f"There is no report.md: the tuning still runs, or was stopped. {spent} are spent.", "remark")
         return
-    text, *rest = re.split(r"^```\w*\n(.*?)^```\n", report, flags=re.MULTILINE | re.DOTALL)
-    last = report.rpartition("\n\n|")[2]
-    for code, words in zip([None, *rest[::2]], [text, *rest[1::2]]):
-        if code is not None:
-            section.parts.append(f"<pre>{escape(code)}</pre>")
-        for block in map(str.strip, words.split("\n\n")):
-            _add_block(section, block, is_last=block.endswith(last.strip()))
-
-
-def _add_block(section: Section, block: str, is_last: bool) -> None:
-    """Add a paragraph, list or table of report.md."""
-    if block.startswith("|"):
-        lines = [re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in block.splitlines()]
-        cells = [[_as_text(cell) for cell in line] for line in lines]
-        if is_last:
-            section.fold("All settings that were tried", cells[2:], cells[0])
-        else:
-            section.parts.append(table(cells[2:], cells[0]))
-    elif block.startswith("- "):
-        for line in block.splitlines():
-            section.add(_as_text(line.removeprefix("- ")), "remark")
-    elif block and not block.startswith("#") and not block.endswith(":"):
-        section.add(_as_text(block), "verdict" if block.startswith("**") else "")
+    blocks = re.findall(r"^```.*?^```$|^\S.*?(?=\n\n|\n?\Z)", report, flags=re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        if block.startswith("```"):
+            section.parts.append(f"<pre>{escape(block.partition(chr(10))[2].removesuffix('```'))}</pre>")
+        elif block.startswith("|"):
+            lines = [re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in block.splitlines()]
+            head, *rows = [[_as_text(cell) for cell in line] for line in lines]
+            if block is blocks[-1]:
+                section.fold("All settings that were tried", rows[1:], head)
+            else:
+                section.parts.append(table(rows[1:], head))
+        elif block.startswith("- "):
+            for line in block.splitlines():
+                section.add(_as_text(line.removeprefix("- ")), "remark")
+        elif not block.startswith("#") and not block.endswith(":"):
+            section.add(_as_text(block), "verdict" if block.startswith("**") else "")
 
 
 def _as_text(markdown: str) -> str:
@@ -96,19 +88,14 @@ def _draw_search(section: Section, trials: Trials, detail: Detail) -> None:
     task, words = trials.config.task, f"{trials.config.task.title} on {trials.config.task.dev}"
     ended = [c for c in trials.candidates if trials.has_ended(c)]
     points = [
-        Point(c.name, trials.milliseconds(c), task.best(trials.run(c)["dev"]), marked=c is trials.candidates[0])
+        Point(trials.milliseconds(c), task.best(trials.run(c)["dev"]), f"{label(c.name)}<br>{label(describe(c))}")
         for c in ended
         if np.isfinite(trials.milliseconds(c))
     ]
     figures = {}
     if points:
-        front, texts = find_front(points, task.higher_is_better), {c.name: describe(c) for c in ended}
-        rows = {
-            point.name: (point.seconds, point.figure, f"{label(point.name)}<br>{label(texts[point.name])}")
-            for point in points
-        }
-        names = [point.name for point in front]
-        figures["time"] = draw_points(rows, names, f"{words} and time", "milliseconds a sentence", words)
+        title = f"{words} and time"
+        figures["time"] = draw_points(points, task.higher_is_better, title, "milliseconds a sentence", words)
     if ended:
         times = sorted((trials.run(c).get("at", 0.0) / 3600, task.best(trials.run(c)["dev"])) for c in ended)
         best = [task.best([figure for _, figure in times[: place + 1]]) for place in range(len(times))]
@@ -134,7 +121,7 @@ def measure_parts(trials: Trials) -> dict[str, float]:
         return {}
     shares = {}
     for name in reached[-1].point:
-        groups = _group([c.point.get(name) for c in reached], figures).values()
+        groups = _group([c.point.get(name) for c in reached], figures)
         within = sum(statistics.pvariance(group) * len(group) for group in groups)
         error = within / max(1, len(figures) - len(groups))
         share = (total - within - (len(groups) - 1) * error) / (total + error)
@@ -142,15 +129,14 @@ def measure_parts(trials: Trials) -> dict[str, float]:
     return dict(sorted(shares.items(), key=lambda entry: -entry[1]))
 
 
-def _group(values: Sequence[Any], figures: Sequence[float]) -> dict[Any, list[float]]:
+def _group(values: Sequence[Any], figures: Sequence[float]) -> list[list[float]]:
     """Return figures by value, or by bin if values are numbers of a range."""
-    groups: dict[Any, list[float]] = {}
-    is_range = all(isinstance(value, float) for value in values) and len(set(values)) > _BINS
-    order = sorted(range(len(values)), key=lambda place: values[place]) if is_range else range(len(values))
-    for rank, place in enumerate(order):
-        key = rank * _BINS // len(values) if is_range else str(values[place])
-        groups.setdefault(key, []).append(figures[place])
-    return groups
+    if all(isinstance(value, float) for value in values) and len(set(values)) > _BINS:
+        return [part.tolist() for part in np.array_split(np.array(figures)[np.argsort(values)], _BINS)]
+    groups: dict[str, list[float]] = {}
+    for value, figure in zip(values, figures):
+        groups.setdefault(str(value), []).append(figure)
+    return list(groups.values())
 
 
 def _draw_curves(section: Section, trials: Trials, detail: Detail) -> None:

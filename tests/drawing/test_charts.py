@@ -8,30 +8,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from flair_nas.drawing.charts import Point, draw_progress, draw_seconds, find_front
+from flair_nas.drawing.charts import draw_progress
 from flair_nas.drawing.curves import COLOURS, Curve, list_deviations
+from flair_nas.drawing.figures import Point, find_front
 from flair_nas.runs.metric import PERPLEXITY
 
 
-def words_in(path: Path) -> list[str]:
-    root = ElementTree.parse(path).getroot()
-    return [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
-
-
-POINTS = [Point("fast", 1.0, 30.0), Point("LSTM", 3.0, 31.0, True), Point("best", 2.0, 34.0), Point("slow", 2.5, 33.0)]
-
-
 def test_the_front_has_the_layers_that_no_other_beats_in_time_and_metric() -> None:
-    assert [point.name for point in find_front(POINTS, True)] == ["fast", "best"]
-    perplexities = [point._replace(figure=-point.figure) for point in POINTS]
-    assert [point.name for point in find_front(perplexities, False)] == ["fast", "best"]
-    level = [Point("b", 1.0, 2.0), Point("a", 1.0, 3.0), Point("c", 2.0, 3.0)]
-    assert [point.name for point in find_front(level, True)] == ["a"]
-
-
-def test_each_layer_is_a_point_with_its_name(tmp_path: Path) -> None:
-    draw_seconds(POINTS, tmp_path / "a.svg", ("seconds an epoch", "F1 on dev"), True)
-    assert {"fast", "LSTM", "best", "slow", "seconds an epoch", "F1 on dev"} <= set(words_in(tmp_path / "a.svg"))
+    points = [Point(1.0, 30.0, "fast"), Point(3.0, 31.0, "LSTM"), Point(2.0, 34.0, "best"), Point(2.5, 33.0, "slow")]
+    assert [point.text for point in find_front(points, True)] == ["fast", "best"]
+    perplexities = [point._replace(figure=-point.figure) for point in points]
+    assert [point.text for point in find_front(perplexities, False)] == ["fast", "best"]
+    level = [Point(1.0, 2.0, "b"), Point(1.0, 3.0, "a"), Point(2.0, 3.0, "c")]
+    assert [point.text for point in find_front(level, True)] == ["a"]
 
 
 def history(*perplexities: float | None, parts: tuple[str, ...] = ("intra",)) -> list[dict[str, Any]]:
@@ -60,10 +49,3 @@ def test_the_picture_of_a_search_names_its_parts(tmp_path: Path) -> None:
     for shown in ("cell", "gates", "perplexity on dev", "MAD of the mixing weights"):
         assert shown in words
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("PDF", b"%PDF")])
-def test_other_formats(tmp_path: Path, suffix: str, begins: bytes) -> None:
-    draw_progress(history(300.0, 200.0), tmp_path / f"a.{suffix}", PERPLEXITY)
-    assert (tmp_path / f"a.{suffix}").read_bytes().startswith(begins)

@@ -12,7 +12,7 @@ import pytest
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.library.layer_spec import _split_options, parse_layer_spec, to_layer_spec, warn_of_risks
+from flair_nas.library.layer_spec import _split_options, parse_layer_spec, warn_of_risks
 from flair_nas.tagging.registration import build_rnn
 
 
@@ -96,5 +96,5 @@ def test_a_gated_carry_that_nobody_asked_for_is_said(tmp_path: Path, caplog: pyt
 @pytest.mark.parametrize("text", ["tanh0-relu1", "tanh0/state=tanh,gate=product,carry=gated", "relu0,highway=False"])
 def test_a_text_of_a_genotype_is_read_as_that_genotype(text: str) -> None:
     genotype, _ = parse_layer_spec(text)
-    assert parse_layer_spec(to_layer_spec(genotype, {"init_range": 0.1})) == (genotype, {"init_range": 0.1})
-    assert to_layer_spec(genotype) == text
+    assert parse_layer_spec(f"{text},init_range=0.1") == (genotype, {"init_range": 0.1})
+    assert genotype.spec() == text

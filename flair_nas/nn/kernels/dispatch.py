@@ -32,36 +32,27 @@ def engine_for(highway: bool, weight: Tensor, product: torch.dtype) -> str:
         FlairNasError: `FLAIR_NAS_KERNELS` is unknown, or is ``native``, and native kernels are missing or cannot run
             this recurrence.
     """
-    if chosen(weight.device) == "columns":
+    value, on_cpu = setting(), weight.device.type == "cpu"
+    if value == "columns" or (value == "auto" and (not on_cpu or build.library() is None)):
         return "columns"
-    if not highway:
+    library = build.built().library if on_cpu else None
+    if not on_cpu:
+        problem = f"on CPUs alone, and this layer is on {weight.device}"
+    elif library is None:
+        problem = f"nowhere here: {build.built().reason}"
+    elif not highway:
         problem = "no cells with highway=False"
     elif weight.dtype not in (torch.float32, torch.float64):
         problem = f"no weights in {weight.dtype}"
     elif product not in (weight.dtype, torch.bfloat16):
         problem = f"no autocast to {product}"
-    elif product != weight.dtype and not hasattr(build.library(), "flair_nas_forward_bfloat16"):
+    elif product != weight.dtype and not hasattr(library, "flair_nas_forward_bfloat16"):
         problem = "no autocast to torch.bfloat16 on this processor"
     else:
         return "native"
-    if setting() == "native":
+    if value == "native":
         raise FlairNasError(f"{VARIABLE}=native: native kernels run {problem}; set it to auto or columns")
     return "columns"
-
-
-def chosen(device: torch.device) -> str:
-    """Return the engine that `FLAIR_NAS_KERNELS` selects on a device; compile native kernels if it needs them."""
-    value = setting()
-    if value != "native":
-        return "native" if value != "columns" and device.type == "cpu" and build.library() is not None else "columns"
-    if device.type != "cpu":
-        raise FlairNasError(
-            f"{VARIABLE}=native: native kernels run on CPUs alone, and this layer is on {device}; set it to columns"
-        )
-    built = build.built()
-    if built.library is None:
-        raise FlairNasError(f"{VARIABLE} asks for native kernels, and there are none: {built.reason}")
-    return "native"
 
 
 def setting() -> str:
