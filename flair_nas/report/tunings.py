@@ -111,7 +111,7 @@ def measure_parts(trials: Trials) -> dict[str, float]:
     """Return by setting the share of the variance of the metric that it explains after the first rung.
 
     It is omega squared, which is zero in the mean for a setting that does not matter, and no less than zero here. A
-    range has four bins of equally many candidates.
+    range has four bins of equally many candidates. A setting with fewer than two candidates a value is left out.
     """
     first, best = trials.rungs[0], trials.config.task.best
     reached = [c for c in trials.candidates if len(trials.run(c).get("dev", ())) >= first]
@@ -122,8 +122,10 @@ def measure_parts(trials: Trials) -> dict[str, float]:
     shares = {}
     for name in reached[-1].point:
         groups = _group([c.point.get(name) for c in reached], figures)
+        if len(figures) < 2 * len(groups):
+            continue
         within = sum(statistics.pvariance(group) * len(group) for group in groups)
-        error = within / max(1, len(figures) - len(groups))
+        error = within / (len(figures) - len(groups))
         share = (total - within - (len(groups) - 1) * error) / (total + error)
         shares[name.removeprefix(EMBEDDED)] = max(0.0, share)
     return dict(sorted(shares.items(), key=lambda entry: -entry[1]))
@@ -168,14 +170,14 @@ def _find_finalists(trials: Trials) -> list[Candidate]:
 
 def _draw_differences(section: Section, trials: Trials, detail: Detail) -> None:
     """Add the figures of the finalists by seed, and the distributions of their leads."""
-    task, fresh = trials.config.task, trials.config.fresh()
-    runs = {c.name: [trials.run(c, seed) for seed in fresh] for c in _find_finalists(trials)}
-    scored = {name: [run for run in own if "counts" in run] for name, own in runs.items()}
-    if len(scored) < 2 or not all(scored.values()):
+    task, finalists = trials.config.task, _find_finalists(trials)
+    scored = [seed for seed in trials.config.fresh() if all("counts" in trials.run(c, seed) for c in finalists)]
+    if len(finalists) < 2 or not scored:
         section.add("There is no final difference yet: it needs a scored seed of two candidates.", "note")
         return
-    part = "test" if next(iter(scored.values()))[0].get("test") is not None else task.dev
-    counts = {name: [unpack_counts(run["counts"]) for run in own] for name, own in scored.items()}
+    runs = {c.name: [trials.run(c, seed) for seed in scored] for c in finalists}
+    part = "test" if runs[finalists[0].name][0].get("test") is not None else task.dev
+    counts = {name: [unpack_counts(run["counts"]) for run in own] for name, own in runs.items()}
     seeds = {name: [float(task.figure(one.sum(0, dtype="float64"))) for one in own] for name, own in counts.items()}
     figures = {"seeds": draw_seeds(seeds, f"{task.title} on {part} by seed")}
     (baseline, beside), *others = counts.items()

@@ -505,9 +505,14 @@ def test_marks_of_a_report_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_what_parts_matter_is_measured_after_the_first_rung(tmp_path: Path) -> None:
-    config = TuneConfig(corpus="demo", vary=["layer", "rate", "crf"], epochs=4, seeds=[1])
+    config = TuneConfig(corpus="demo", vary=["layer", "rate", "crf", "width"], epochs=4, seeds=[1])
     points = [
-        {"rnn": ("lstm", "gru")[place % 2], "learning_rate": 0.02 + 0.01 * place, "crf": place % 4 < 2}
+        {
+            "rnn": ("lstm", "gru")[place % 2],
+            "learning_rate": 0.02 + 0.01 * place,
+            "crf": place % 4 < 2,
+            "hidden_size": 8 + place,
+        }  # a value of its own for each says nothing
         for place in range(16)
     ]
     ledger, candidates = begin_tuning(tmp_path / "out", config, points)
