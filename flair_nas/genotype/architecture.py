@@ -16,6 +16,7 @@ from flair_nas.genotype import text_forms, vocabulary
 from flair_nas.genotype.graph import Graph, Vertex
 from flair_nas.genotype.operations import GATE_FORM_TABLE, OPERATION_TABLE
 from flair_nas.genotype.parts import Edge, Gate, check_gate, check_nodes, check_output
+from flair_nas.genotype.picture import to_svg
 from flair_nas.genotype.vocabulary import DEFAULT_RECURRENCE, OPTION_NAMES, GenotypeError, Json
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import read_file
@@ -197,8 +198,6 @@ class Genotype:
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""
-        from flair_nas.genotype.picture import to_svg
-
         return to_svg(self)
 
     @classmethod

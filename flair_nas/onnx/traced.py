@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,17 +30,11 @@ class Traced:
         self.graph, self.name, self.size = graph, name, size
 
     @classmethod
-    def __torch_function__(
-        cls,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        arguments: Sequence[Any] = (),
-        options: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         """Add the operators of one of PyTorch's functions, which `_OPERATORS` or `_COMPOSED` must have."""
-        name, options = function.__name__, options or {}
+        name = function.__name__
         if name in _COMPOSED:
-            return _COMPOSED[name](*arguments, **options)
+            return _COMPOSED[name](*arguments, **(options or {}))
         if options or name not in _OPERATORS:
             raise FlairNasError(f"torch.{name} cannot be exported to ONNX; write the equation with other functions")
         return _add(_OPERATORS[name], *arguments)
