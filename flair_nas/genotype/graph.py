@@ -6,12 +6,9 @@ import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from flair_nas.genotype.operations import OPERATION_TABLE
-
-if TYPE_CHECKING:
-    from flair_nas.genotype.architecture import Genotype
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,16 @@ Routes = dict[tuple[str, int], tuple[str, ...]]
 """The names from tail to head for each edge, by its head and its number among the head's edges."""
 
 
+class Drawable(Protocol):
+    """An object with graphs: a `flair_nas.Genotype`."""
+
+    def graphs(self) -> list[Graph]:
+        """Return the graphs, the cell first."""
+
+    def one_line(self) -> str:
+        """Return its structure as text."""
+
+
 def graph_equations(graph: Graph) -> list[str]:
     """Return a line for each vertex that reads others, and the result."""
     return [*(_equation(graph, vertex) for vertex in graph.vertices if vertex.reads), graph.result]
@@ -58,7 +65,7 @@ def _equation(graph: Graph, vertex: Vertex, coloured: bool = False) -> str:
     return paint(f"{line}  (dead)", "#808080") if vertex.dead else line
 
 
-def to_text(genotype: Genotype, coloured: bool = False) -> str:
+def to_text(genotype: Drawable, coloured: bool = False) -> str:
     """Return all graphs as text, level by level; a vertex is indented further than those that it reads.
 
     With `coloured`, it has a terminal's codes for colours.

@@ -7,13 +7,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
 
-from flair_nas.genotype.graph import Graph, Routes, Vertex, layout
+from flair_nas.genotype.graph import Drawable, Graph, Routes, Vertex, layout
 from flair_nas.genotype.operations import OPERATION_TABLE
-
-if TYPE_CHECKING:
-    from flair_nas.genotype.architecture import Genotype
 
 Point = tuple[float, float]
 
@@ -40,7 +36,7 @@ class Shape:
     data: Mapping[str, str] = field(default_factory=dict)  # attributes of the SVG element
 
 
-def place_shapes(genotype: Genotype) -> tuple[list[Shape], float, float]:
+def place_shapes(genotype: Drawable) -> tuple[list[Shape], float, float]:
     """Return all shapes of a picture, its width and its height."""
     shapes: list[Shape] = []
     top, width = float(_MARGIN), 0.0
@@ -131,7 +127,7 @@ def letter_colour(colour: str) -> str:
 # --- formats ---
 
 
-def to_svg(genotype: Genotype) -> str:
+def to_svg(genotype: Drawable) -> str:
     """Return the picture as SVG, light or dark as the reader's system is."""
     shapes, width, height = place_shapes(genotype)
     light, dark = (
@@ -170,7 +166,7 @@ def _svg_element(shape: Shape) -> str:
     return f'<rect {place} stroke-width="{3 if "double" in shape.style else 1}"{dash} {paint}{data}/>'
 
 
-def to_png(genotype: Genotype, dark: bool = False) -> bytes:
+def to_png(genotype: Drawable, dark: bool = False) -> bytes:
     """Return the picture as PNG, two pixels for each unit of the SVG; light on dark with `dark`."""
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch, PathPatch
@@ -206,7 +202,7 @@ def to_png(genotype: Genotype, dark: bool = False) -> bytes:
     return stream.getvalue()
 
 
-def to_dot(genotype: Genotype) -> str:
+def to_dot(genotype: Drawable) -> str:
     """Return the graphs in Graphviz's language."""
     lines = ["digraph genotype {", "  rankdir=LR; node [shape=box, style=rounded];"]
     for number, graph in enumerate(genotype.graphs()):
