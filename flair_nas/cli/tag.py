@@ -178,6 +178,8 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Count entity F1 of a tagger by type, with seqeval and with Flair (accuracy for token labels)."""
+    if arguments.predictions is not None:
+        check_writable(user_path(arguments.predictions))
     _check_model(arguments.model)
     settings = _read_run_settings(user_path(arguments.model))
     corpus_of_run = arguments.corpus is None and arguments.file is None
@@ -245,8 +247,7 @@ def _read_sentences(
 
 
 def _check_predictions(path: Path, arguments: argparse.Namespace) -> None:
-    """Raise an error if predictions cannot be written, or would replace the model or a file of the corpus."""
-    check_writable(path)
+    """Raise an error if predictions would replace the model or a file of the corpus."""
     model = user_path(arguments.model)
     inputs = [model, model / "model.pt"]
     for folder in map(user_path, filter(None, (arguments.file, arguments.corpus))):
