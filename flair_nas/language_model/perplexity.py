@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.model import LanguageModel
+from flair_nas.language_model.model import LanguageModel, detach
 from flair_nas.runs.metric import to_perplexity
 
 TOKENS_AT_ONCE = 2048
@@ -50,8 +52,11 @@ def evaluate_stream(
         FlairNasError: there are fewer tokens than columns.
     """
     tokens, targets = _columns(ids, batch_size, first)  # [T, B] each
-    losses = _losses(model, tokens, targets, bptt or max(1, TOKENS_AT_ONCE // batch_size), progress)
-    loss = float(losses.sum(dtype=torch.float64)) / targets.numel()
+    steps = bptt or max(1, TOKENS_AT_ONCE // batch_size)
+    with _bar(targets.numel(), progress) as bar:
+        segments = _losses(model, tokens, targets, steps, bar)
+        sums = [float(losses.double().sum()) for losses in segments]
+    loss = math.fsum(sums) / targets.numel()
     return StreamScore(loss, to_perplexity(loss), targets.numel())
 
 
@@ -60,8 +65,10 @@ def compute_stream_losses(
 ) -> NDArray[np.float32]:
     """Compute the exact loss of each token of a stream in nats: [tokens], or [tokens - 1] without `first`."""
     tokens, targets = _columns(ids, 1, first)  # [T, 1] each
-    losses: NDArray[np.float32] = _losses(model, tokens, targets, TOKENS_AT_ONCE)[:, 0].float().cpu().numpy()
-    return losses
+    with _bar(len(targets), False) as bar:
+        losses = torch.cat(list(_losses(model, tokens, targets, TOKENS_AT_ONCE, bar)))
+    values: NDArray[np.float32] = losses[:, 0].float().cpu().numpy()
+    return values
 
 
 def compute_losses_by_sentence(
@@ -77,7 +84,7 @@ def compute_losses_by_sentence(
     lengths = stops - starts
     losses = np.empty(len(ids), dtype=np.float32)
     order = np.argsort(lengths, kind="stable")
-    with tqdm(total=len(ids), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
+    with _bar(len(ids), progress) as bar:
         while len(order):
             sizes = np.arange(1, len(order) + 1) * lengths[order]  # of batches of the 1, 2, ... shortest sentences
             batch, order = np.split(order, [max(1, int(np.sum(sizes <= TOKENS_AT_ONCE)))])
@@ -86,9 +93,8 @@ def compute_losses_by_sentence(
             rows = starts[batch] + np.minimum(steps, lengths[batch] - 1)  # [T, B]
             targets = torch.from_numpy(ids[rows].astype(np.int64))  # [T, B]
             tokens = torch.cat([torch.full_like(targets[:1], end), targets[:-1]])  # [T, B]
-            values = _losses(model, tokens, targets, max(1, TOKENS_AT_ONCE // len(batch)))
+            values = torch.cat(list(_losses(model, tokens, targets, max(1, TOKENS_AT_ONCE // len(batch)), bar)))
             losses[rows[real]] = values.float().cpu().numpy()[real]
-            bar.update(int(real.sum()))
     return losses
 
 
@@ -99,21 +105,26 @@ def sum_sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArra
     return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1)
 
 
-@torch.inference_mode()
-def _losses(model: LanguageModel, tokens: Tensor, targets: Tensor, steps: int, progress: bool = False) -> Tensor:
-    """Return the losses [T, B], float32 or wider, from forward passes over so many steps."""
-    device, training, state, losses = next(model.parameters()).device, model.training, None, list[Tensor]()
+def _bar(tokens: int, progress: bool) -> tqdm[Any]:
+    return tqdm(total=tokens, desc="evaluating", unit="token", disable=not progress, leave=False)
+
+
+def _losses(model: LanguageModel, tokens: Tensor, targets: Tensor, steps: int, bar: tqdm[Any]) -> Iterator[Tensor]:
+    """Yield the losses [steps, B] of one block of steps after another."""
+    device, training, state = next(model.parameters()).device, model.training, None
     model.eval()
     try:
-        with tqdm(total=targets.numel(), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
-            for start in range(0, len(targets), steps):
-                piece = slice(start, start + steps)
+        for start in range(0, len(targets), steps):
+            piece = slice(start, start + steps)
+            # entered anew for each segment: a generator must not leave its caller in inference mode
+            with torch.inference_mode():
                 output, _, state = model(tokens[piece].to(device), state)
-                losses.append(model.token_losses(output, targets[piece].to(device)))  # [steps, B]
-                bar.update(losses[-1].numel())
+                state = detach(state)
+                losses = model.token_losses(output, targets[piece].to(device))
+            bar.update(losses.numel())
+            yield losses
     finally:
         model.train(training)
-    return torch.cat(losses)
 
 
 def _columns(ids: NDArray[np.integer[Any]] | Tensor, batch_size: int, first: int | None) -> tuple[Tensor, Tensor]:
