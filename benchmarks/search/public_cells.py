@@ -25,6 +25,7 @@ import numpy as np
 
 from benchmarks.json_lines import RESULTS, append, as_table, lines_so_far
 from flair_nas.library.cost_model import Array, CostModel
+from flair_nas.search.strategies.children import TRIES
 from flair_nas.search.strategies.evolution import EvolutionSettings, Member, Population
 from flair_nas.search.strategies.predictor import STARTS
 
@@ -104,6 +105,7 @@ def search_locally(cells: PublicCells, costs: Array, draw: random.Random) -> Ite
     seen = set[int]()
     while True:
         center = draw.choice([cell for cell in range(len(costs)) if cell not in seen])
+        seen.add(center)
         yield center
         left = draw.sample([*cells.near[center]], NEAR)
         while left:
@@ -120,7 +122,10 @@ def evolve(cells: PublicCells, costs: Array, draw: random.Random) -> Iterator[in
     trained = list[int]()
     while True:
         parent = trained[population.choose_parent(draw).number] if population.full else None
-        child = draw.randrange(len(costs)) if parent is None else int(draw.choice(cells.near[parent]))
+        for _ in range(TRIES):
+            child = draw.randrange(len(costs)) if parent is None else int(draw.choice(cells.near[parent]))
+            if child not in trained:
+                break
         trained.append(child)
         yield child
         population.add(Member(len(trained) - 1, costs[child]), draw)

@@ -260,7 +260,8 @@ def bundle(arguments: argparse.Namespace) -> None:
     lines = [line for file in arguments.files for line in lines_in(file)]
     found = {(line["recurrence"], line["cell"], line["seed"]): line["costs"] for line in lines}
     counts, cells = Counter(seed for _, _, seed in found), {(recurrence, cell): None for recurrence, cell, _ in found}
-    seeds = sorted(seed for seed, count in counts.items() if count == len(cells))
+    whole = len(cells) if any(cell.count("-") != NODES - 1 for _, cell in cells) else 2 * len(all_cells())
+    seeds = sorted(seed for seed, count in counts.items() if count == whole)
     if left_out := counts.keys() - seeds:
         print(f"left out, as not all cells are trained: seeds {', '.join(map(str, sorted(left_out)))}")
     about = {"text": arguments.text_name, "settings": SETTINGS, "setup": describe()[:4]}

@@ -70,7 +70,9 @@ class CostModel:
         """
         worst = max((cost for cost in costs if np.isfinite(cost)), default=0.0)
         low, median, high = np.quantile(np.minimum(costs, worst), [0.0, 0.5, 1.0])
-        limited = np.minimum(costs, low + 3 * (median - low) if median > low else high)
+        limited = np.minimum(costs, low + 3 * (median - low) if median > low else high + (high - low or 1.0))
+        if np.ptp(limited) == 0:
+            return np.zeros(len(limited))
         centred: Array = limited - limited.mean()
         spread = inputs @ np.linalg.solve(self.precision, inputs.T) + _NOISE**2 * np.eye(len(inputs))
         inverse, predicted = np.linalg.inv(spread), self.predict(inputs)
@@ -79,8 +81,7 @@ class CostModel:
             rest = scaled - predicted
             return float(len(inputs) * np.log(np.abs(scaled).max()) - rest @ inverse @ rest / 2)
 
-        tried = [centred / (scale * centred.std()) for scale in _SCALES] if centred.any() else []
-        return max(tried, key=evidence, default=centred)
+        return max((centred / (scale * centred.std()) for scale in _SCALES), key=evidence)
 
     def without_level(self, share: float) -> CostModel:
         """Return the model as a prior for another task: less sure, and with any level of costs."""
@@ -116,5 +117,5 @@ def load_prior(path: Path | None = None) -> CostModel:
         if not np.isfinite(mean).all() or np.linalg.eigvalsh(precision)[0] <= 0:
             raise ValueError("its weights are no distribution")
     except (OSError, ValueError, KeyError, TypeError, np.linalg.LinAlgError) as error:
-        raise FlairNasError(f"{path}: this prior cannot be read ({error}). Use --prior none, or restore it") from None
+        raise FlairNasError(f"{path}: this prior cannot be read ({error}); reinstall flair-nas") from None
     return CostModel(mean, precision)

@@ -85,11 +85,11 @@ def draw_cells(sizes: Sequence[int], by_cost: bool = False) -> Iterator[Genotype
 
     With `by_cost`, two of three are the best of some by a draw of what is known of cells; a third stays random.
     """
-    seen, misses = set(map(load_genotype, SMALL_CELLS)), 0
+    seen, misses, prior = set(map(load_genotype, SMALL_CELLS)), 0, load_prior() if by_cost else None
     for number, size in enumerate(itertools.cycle(sizes), start=1):
         draws = [random_genotype(number + 1_000_003 * attempt, nodes=size) for attempt in range(_DRAWS)]
-        if by_cost and number % 3:
-            costs = encode(draws) @ load_prior().draw((number,))
+        if prior is not None and (number - 1) // len(sizes) % 3 < 2:  # of each size
+            costs = encode(draws) @ prior.draw((number,))
             draws = [draws[place] for place in costs.argsort(kind="stable")]
         cell = next((cell for cell in draws if cell not in seen), None)
         misses = 0 if cell is not None else misses + 1
@@ -169,7 +169,7 @@ def make_space(config: Config, further: Mapping[str, Space]) -> dict[str, Sequen
         if not setting.startswith(EMBEDDED):
             for value in values[:2] if isinstance(values, Range) else values:
                 config.run_settings({setting: value})  # raises what is wrong with it
-    if count_points(space) < 2:
+    if count_points(space) < 2 and is_within(current_point(config, space), space):
         raise FlairNasError(f"vary {' '.join(config.vary)}: there is one value only, so nothing can be compared")
     return space
 

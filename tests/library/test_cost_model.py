@@ -107,10 +107,17 @@ def test_it_ranks_cells_that_it_has_not_seen() -> None:
     assert np.corrcoef(ranks)[0, 1] > 0.9
 
 
-@pytest.mark.parametrize("costs", [[1.0] * 5, [math.inf] * 5, [math.inf, 2.0, 2.0, 2.0, 2.0]])
+@pytest.mark.parametrize("costs", [[1.0] * 5, [0.1] * 5, [math.inf] * 5])
 def test_costs_that_do_not_differ_teach_no_weight(costs: list[float]) -> None:
     model = CostModel.empty().learn(CELLS[:5], costs)
     assert model.mean == pytest.approx(np.zeros(len(FEATURES)), abs=1e-12)
+
+
+@pytest.mark.parametrize("costs", [[3.21, math.inf, math.inf, math.inf], [math.inf, 2.0, 2.0, 2.0]])
+def test_failed_cells_are_learnt_from_even_if_all_others_are_equal(costs: list[float]) -> None:
+    predicted = CostModel.empty().learn(CELLS[:4], costs).predict(CELLS[:4])
+    assert np.isfinite(predicted).all()
+    assert predicted[np.isinf(costs)].min() > predicted[np.isfinite(costs)].max()
 
 
 def test_how_bad_a_bad_cell_is_does_not_matter() -> None:
@@ -151,7 +158,7 @@ def test_a_prior_for_another_task_is_less_sure_and_has_any_level() -> None:
 def test_a_prior_that_cannot_be_used_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     data = json.loads(resource_path("cost_prior.json").read_text(encoding="utf-8"))
     (tmp_path / "prior.json").write_text(json.dumps(data | change))
-    with pytest.raises(FlairNasError, match=f"prior.json: this prior cannot be read .*{words}.*--prior none"):
+    with pytest.raises(FlairNasError, match=f"prior.json: this prior cannot be read .*{words}.*reinstall flair-nas"):
         load_prior(tmp_path / "prior.json")
 
 

@@ -35,13 +35,13 @@ class PredictorSettings(ChildSettings):
 
     Example:
         >>> from flair_nas import PredictorSettings, SearchConfig
-        >>> SearchConfig(text="demo", strategy=PredictorSettings(child_steps=[300])).strategy.prior
-        'bundled'
+        >>> SearchConfig(text="demo", strategy=PredictorSettings(child_steps=[300], prior="none")).strategy.prior
+        'none'
     """
 
-    prior: str = setting(
-        "bundled", "what the predictor knows at the beginning: what the tables of docs/arena.md tell, or nothing",
-        choices=("bundled", "none"),
+    prior: str | None = setting(
+        None, "what the predictor knows at the beginning: what the tables of docs/arena.md tell, or none (on text the "
+        "tables; else none, as they tell nothing on tags)", choices=("bundled", "none"),
     )  # fmt: skip
 
     def problems(self, config: CommonSettings) -> list[str]:
@@ -62,9 +62,9 @@ class PredictorSearch(ChildSearch):
     title = "predictor"
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
-        is_known = settings.prior == "bundled"
-        self.prior = load_prior() if is_known else CostModel.empty()
-        self.enough = 8 if is_known else 16
+        self.is_known = settings.prior == "bundled" or settings.prior is None and config.objective == "text"
+        self.prior = load_prior() if self.is_known else CostModel.empty()
+        self.enough = 8 if self.is_known else 16
         super().__init__(objective, config, settings)
 
     def known(self) -> tuple[list[Genotype], Array, list[float]]:
@@ -73,9 +73,9 @@ class PredictorSearch(ChildSearch):
         return cells, encode(cells), [self.scores[number] for number in sorted(self.scores)]
 
     def propose(self) -> Genotype:
-        """Return the cell of the lowest cost by a draw of the predictor's weights; it was not trained before."""
+        """Return the cell of the lowest cost by a draw of the predictor's weights, if there is one not yet trained."""
         number, (cells, features, costs) = len(self.children), self.known()
-        if self.own.prior == "none" and number < STARTS:
+        if not self.is_known and number < STARTS:
             return self.draw_random()
         best = sorted(range(len(cells)), key=lambda place: costs[place])[:_BEST]
         near = [cell for place in best for cell in neighbours(cells[place], self.config.gate_links)]
@@ -107,9 +107,10 @@ class PredictorSearch(ChildSearch):
         model = prior.learn(features, costs)
         sureness = model.mean / np.sqrt(np.diag(np.linalg.inv(model.precision)))  # in standard deviations
         order = [place for place in sureness.argsort() if varied[place]]
-        good, bad = (", ".join(f"'{FEATURES[place]}'" for place in some) for some in (order[:3], order[:-4:-1]))
-        learnt = f"good signs are {good}, bad ones {bad}"
-        if self.own.prior == "bundled":
+        good = ", ".join(f"'{FEATURES[place]}'" for place in order[:3] if sureness[place] < 0)
+        bad = ", ".join(f"'{FEATURES[place]}'" for place in order[:-4:-1] if sureness[place] > 0)
+        learnt = f"good signs are {good or 'none'}, bad ones {bad or 'none'}"
+        if self.is_known:
             agreement = spearmanr(prior.predict(features), costs).statistic
             learnt += f"; what was known before ranks these children with a correlation of {agreement:.2f}"
         return "; ".join(filter(None, (lead, learnt)))
