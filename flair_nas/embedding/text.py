@@ -140,9 +140,11 @@ def read_state(path: Path, data_class: type[Data]) -> Data:
     """Return the data of a JSON file of an unfinished run.
 
     Raises:
-        FlairNasError: the file is damaged.
+        FlairNasError: the file is damaged, or of another version.
     """
     try:
         return data_class(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise FlairNasError(f"{path}: is damaged ({shown(error)}); delete {path.parent} to start over") from None
+        raise FlairNasError(
+            f"{path}: is damaged, or of another version ({shown(error)}); delete {path.parent} to start over"
+        ) from None

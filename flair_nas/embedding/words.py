@@ -59,7 +59,7 @@ def train_words(
                 stream.seek(model.place)
                 advance(model.words_read)
             except Exception as error:  # unpickling can raise anything
-                fault = f"is damaged ({shown(error)}); delete it to train the word vectors anew"
+                fault = f"is damaged, or of another version ({shown(error)}); delete it to train anew"
                 raise FlairNasError(f"{checkpoint}: {fault}") from None
         else:
             model = _start(config, stream, counts)
