@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError
 from flair_nas.runtime.decoding import Floats, Span, decode_best, decode_viterbi, find_spans
 from flair_nas.runtime.model import Model
-from flair_nas.runtime.settings import MODEL, SETTINGS, TRANSITIONS, read_settings
+from flair_nas.runtime.settings import MODEL, TRANSITIONS, read_settings
 from flair_nas.runtime.vectors import KINDS, Given, Lookup
 from flair_nas.runtime.words import LONG, Word, check_characters, split_words
 from flair_nas.storage.paths import user_path
@@ -38,33 +38,23 @@ class Tagger:
 
     def __init__(self, folder: str | Path, vectors: Mapping[str, Lookup] | None = None, threads: int = 1) -> None:
         folder, vectors = user_path(folder), vectors or {}
-        self._arguments = (folder.absolute(), vectors, threads)
-        try:
-            self._load(folder, vectors, threads)
-        except (AttributeError, KeyError, TypeError) as error:
-            problem = f"a setting is missing or of another type ({shown(error)})"
-            raise FlairNasError(f"{folder / SETTINGS}: {problem}; export once more") from None
-
-    def _load(self, folder: Path, vectors: Mapping[str, Lookup], threads: int) -> None:
         settings = read_settings(folder)
         self.label_type: str = settings["label_type"]
-        self._tags: list[str] = settings["tags"]
-        self._has_spans: bool = settings["spans"]
-        self._width: int = settings["width"]
         self.given: dict[str, int] = {e["name"]: e["width"] for e in settings["embeddings"] if e["kind"] == "given"}
         if missing := sorted(self.given.keys() - vectors.keys()):
             raise FlairNasError(
                 f"{folder}: embeddings {', '.join(missing)} could not be exported; give functions from words to their "
                 f"vectors: Tagger(folder, vectors={{{missing[0]!r}: function}})"
             )
+        self._settings, self._arguments = settings, (folder.absolute(), vectors, threads)
         self._embeddings = [
             Given(e["name"], e["width"], vectors[e["name"]])
             if e["kind"] == "given"
-            else KINDS[e["kind"]](e, folder, threads)
+            else KINDS[e["kind"]].load(e, folder, threads)
             for e in settings["embeddings"]
         ]
         self._model = Model(folder / MODEL, threads)
-        self._crf = (np.load(folder / TRANSITIONS), *settings["crf"]) if settings["crf"] else None
+        self._transitions = np.load(folder / TRANSITIONS) if settings["crf"] else None
 
     def __reduce__(self) -> tuple[type[Tagger], tuple[Path, Mapping[str, Lookup], int]]:
         """Pickle the arguments: a copy, or another process, loads the folder again."""
@@ -129,16 +119,20 @@ class Tagger:
         """Return the emissions of each sentence, [T, tags]."""
         lengths = np.array([len(words) for words in sentences])
         parts = [embeddings.embed(sentences) for embeddings in self._embeddings]
-        x = np.zeros((len(sentences), lengths.max(), self._width), np.float32)
+        x = np.zeros((len(sentences), lengths.max(), self._settings["width"]), np.float32)
         for row, length, vectors in zip(x, lengths, zip(*parts)):
             np.concatenate(vectors, axis=1, out=row[:length])
         (emissions,) = self._model.run(["emissions"], {"x": x, "lengths": lengths})
         return [row[:length] for row, length in zip(emissions, lengths)]
 
     def _decode(self, emissions: Floats) -> list[Span]:
-        numbers, scores = decode_viterbi(emissions, *self._crf) if self._crf else decode_best(emissions)
-        tags = [self._tags[number] for number in numbers]
-        if self._has_spans:
+        settings = self._settings
+        if self._transitions is None:
+            numbers, scores = decode_best(emissions)
+        else:
+            numbers, scores = decode_viterbi(emissions, self._transitions, *settings["crf"])
+        tags = [settings["tags"][number] for number in numbers]
+        if settings["spans"]:
             return find_spans(tags, scores)
         return [Span(tag, n, n + 1, score) for n, (tag, score) in enumerate(zip(tags, scores)) if tag not in ("O", "_")]
 

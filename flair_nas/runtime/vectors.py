@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,21 +176,43 @@ class Given:
 Embeddings = Table | WordCharacters | LanguageModel | Transformer | Given
 
 
-def _load_model(entry: Mapping[str, Any], folder: Path, threads: int) -> Model:
-    return Model(folder / entry["model"], threads)
+class Kind(NamedTuple):
+    """A kind of embeddings in a tagger's settings."""
+
+    settings: tuple[str, ...]  # beside `name` and `width`
+    load: Callable[[Mapping[str, Any], Path, int], Embeddings]  # from its entry, the folder and a number of threads
 
 
-KINDS: dict[str, Callable[[Mapping[str, Any], Path, int], Embeddings]] = {
-    "table": lambda entry, folder, _: Table(entry, folder),
-    "words": lambda entry, folder, _: Given(entry["name"], entry["width"], WordTable(folder / entry["words"]).embed),
-    "characters": lambda entry, *place: WordCharacters(_load_model(entry, *place), entry["characters"]),
-    "word characters": lambda entry, *place: WordCharacters(_load_model(entry, *place), entry["characters"], False),
-    "language model": lambda entry, *place: LanguageModel(_load_model(entry, *place), entry["characters"], entry),
-    "transformer": lambda entry, folder, threads: Transformer(
-        _load_model(entry, folder, threads), folder / entry["tokenizer"], entry
+KINDS = {
+    "table": Kind(("keys", "vectors", "loose"), lambda entry, folder, _: Table(entry, folder)),
+    "words": Kind(
+        ("words",),
+        lambda entry, folder, _: Given(entry["name"], entry["width"], WordTable(folder / entry["words"]).embed),
+    ),
+    "characters": Kind(
+        ("model", "characters"),
+        lambda entry, folder, threads: WordCharacters(Model(folder / entry["model"], threads), entry["characters"]),
+    ),
+    "word characters": Kind(
+        ("model", "characters"),
+        lambda entry, folder, threads: WordCharacters(
+            Model(folder / entry["model"], threads), entry["characters"], is_mixed=False
+        ),
+    ),
+    "language model": Kind(
+        (
+            *("model", "characters", "is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower"),
+            *("start_marker", "chars_per_chunk"),
+        ),
+        lambda entry, folder, threads: LanguageModel(
+            Model(folder / entry["model"], threads), entry["characters"], entry
+        ),
+    ),
+    "transformer": Kind(
+        ("model", "tokenizer", "max_length", "stride", "truncation_side", "padding"),
+        lambda entry, folder, threads: Transformer(
+            Model(folder / entry["model"], threads), folder / entry["tokenizer"], entry
+        ),
     ),
 }
-"""Functions that load embeddings, by their kind, from their entry in the settings, the folder and a number of threads.
-
-Embeddings of the kind ``given`` are functions of the user's.
-"""
+"""Kinds of embeddings that an export holds. Those of the kind ``given`` are functions of the user's."""

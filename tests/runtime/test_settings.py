@@ -105,14 +105,16 @@ def test_a_run_that_fails_names_the_model(whole: Path, tmp_path: Path) -> None:
     [
         lambda settings: settings.pop("files"),
         lambda settings: settings.pop("embeddings"),
+        lambda settings: settings.update(files=["tagger.onnx"]),
         lambda settings: settings.update(embeddings=None),
-        lambda settings: settings["embeddings"][0].update(kind="unknown"),
+        lambda settings: settings["embeddings"][0].update(kind="unknown", model=3),
         lambda settings: settings["embeddings"][1].pop("characters"),
         lambda settings: settings.pop("spans"),
         lambda settings: settings.pop("label_type"),
+        lambda settings: settings.update(tags="OABC"),
         lambda settings: settings.update(crf=3),
     ],
-    ids=["files", "embeddings", "null", "kind", "characters", "spans", "label_type", "crf"],
+    ids=["files", "embeddings", "list of files", "null", "kind", "characters", "spans", "label_type", "tags", "crf"],
 )
 def test_settings_that_do_not_fit_are_refused(change: Callable[[Any], object], whole: Path, tmp_path: Path) -> None:
     folder = copy_changed(whole, tmp_path / "export", change)
@@ -121,15 +123,21 @@ def test_settings_that_do_not_fit_are_refused(change: Callable[[Any], object], w
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        lambda settings: settings["files"].pop("tagger.onnx"),
-        lambda settings: settings["embeddings"][2].update(keys="/etc/hostname"),
-        lambda settings: settings["files"].update({"../base.npy": "0"}),
+        (lambda settings: settings.update(width=4), "width or crf does not fit"),
+        (lambda settings: settings.update(embeddings=[]), "width or crf does not fit"),
+        (lambda settings: settings.update(crf=[1]), "width or crf does not fit"),
+        (lambda settings: settings.update(crf=[0, 99]), "width or crf does not fit"),
+        (lambda settings: settings["files"].pop("tagger.onnx"), "'tagger.onnx' is not one of the files of this folder"),
+        (lambda settings: settings["embeddings"][2].update(keys="/etc/hostname"), "is not one of the files of this"),
+        (lambda settings: settings["files"].update({"../base.npy": "0"}), "is not one of the files of this folder"),
     ],
-    ids=["not listed", "elsewhere", "above"],
+    ids=["width", "no embeddings", "one tag", "unknown tag", "not listed", "elsewhere", "above"],
 )
-def test_files_of_another_folder_are_refused(change: Callable[[Any], object], whole: Path, tmp_path: Path) -> None:
+def test_settings_that_contradict_are_refused(
+    change: Callable[[Any], object], message: str, whole: Path, tmp_path: Path
+) -> None:
     folder = copy_changed(whole, tmp_path / "export", change)
-    with pytest.raises(FlairNasError, match="tagger.json: '.*' is not one of the files of this folder; export once"):
+    with pytest.raises(FlairNasError, match=f"tagger.json: .*{message}.*; export once more"):
         Tagger(folder)
