@@ -9,17 +9,20 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import flair
 import torch
 from flair.data import Sentence, Token
+from flair.embeddings import CharacterEmbeddings
 from flair.models import SequenceTagger
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.library.downloads import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import verify_checksums
+from flair_nas.runtime.vectors import mix_up
 from flair_nas.runtime.words import check_characters, split_words
 from flair_nas.settings.resolve import explain_other_run, find_command
 from flair_nas.storage.paths import check_model, typed, user_path
-from flair_nas.tagging.data.frozen_embeddings import is_long
+from flair_nas.tagging.data.frozen_embeddings import is_long, members_of
 from flair_nas.tagging.evaluation import check_is_tagger, tags_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
@@ -73,7 +76,9 @@ def load_tagger(path: str | Path) -> SequenceTagger:
     except Exception as error:  # a damaged pickle can raise nearly anything
         if other := explain_other_run(path.parent, "tag train"):
             raise FlairNasError(f"{path}: this is no tagger; {other}") from None
-        raise FlairNasError(f"{path}: not a whole tagger file, or of another kind ({shown(error)})") from None
+        raise FlairNasError(
+            f"{path}: not a whole tagger file ({shown(error)}); it may be cut short or of another kind"
+        ) from None
 
 
 def _describe_missing(folder: Path) -> str:
@@ -133,8 +138,25 @@ def tag_lines(
         Sentence.set_context_for_sentences(with_words)  # some transformers read a sentence's neighbours
         tagger.predict([sentence for sentence in with_words if not is_long(sentence)], mini_batch_size=batch_size)
         for sentence in filter(is_long, with_words):
+            for member in members_of(tagger.embeddings):
+                if type(member) is CharacterEmbeddings:
+                    _embed_characters(member, sentence)
             tagger.predict([sentence])
         yield from sentences
+
+
+@torch.no_grad()
+def _embed_characters(member: CharacterEmbeddings, sentence: Sentence) -> None:
+    """Store the vectors of a long sentence's words, one word at a time. Flair pads all words to the longest."""
+    numbers = member.char_dictionary.get_idx_for_item
+    coded = [tuple(numbers(character) for character in token.text) for token in sentence]
+    vectors = {}
+    for codes in {*coded}:
+        characters = member.char_embedding(torch.tensor(codes, device=flair.device))  # [T, D]
+        output, _ = member.char_rnn(characters)  # [T, 2H]
+        vectors[codes] = output[-1].clone()  # not all of output
+    for token, codes in zip(sentence, mix_up(coded)):
+        token.set_embedding(member.name, vectors[codes])
 
 
 def tokens_of(line: str, tokenized: bool = False) -> list[Token]:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import flair
 import pytest
+import torch
 from flair.data import Dictionary, Sentence
-from flair.embeddings import HashEmbeddings
+from flair.embeddings import CharacterEmbeddings, HashEmbeddings
 from flair.models import SequenceTagger
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -130,6 +131,26 @@ def test_one_text_is_parted_at_line_ends_alone() -> None:
 def test_half_of_a_character_is_refused_as_by_the_command() -> None:
     with pytest.raises(FlairNasError, match=r"^sentence 2, '\\udc80': not UTF-8"):
         list(tag_lines(tagger(), ["Ada", "\udc80"]))
+
+
+def test_words_of_a_long_line_are_not_padded_to_its_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    flair.set_seed(1)
+    characters = Dictionary()
+    for character in "abcdefg":
+        characters.add_item(character)
+    member = CharacterEmbeddings(characters, 5, 4)
+    named = SequenceTagger(member, tagger().label_dictionary, "ner", hidden_size=4, use_crf=False)
+    text = " ".join(["abc", "ga", "g" * 5000, *["fed"] * 20, "abc"])
+    long = Sentence(tokens_of(text))
+    member.embed([long])
+    expected = torch.stack([token.get_embedding() for token in long])
+    sizes: list[int] = []
+    member.char_rnn.register_forward_hook(lambda _, inputs, __: sizes.append(inputs[0].numel()))
+    tagged: list[Sentence] = []
+    monkeypatch.setattr(named, "predict", lambda sentences, **_: tagged.extend(sentences))
+    assert len([*tag_lines(named, [text, "abc"])]) == 2 and max(sizes) == 5 * 5000
+    found = torch.stack([token.get_embedding() for token in tagged[1]])
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_long_line_is_no_batch_with_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,14 @@ class CharacterRNNEmbeddings(TokenEmbeddings):
         _, state = self.layer(packed)  # [2, words, width / 2]
         return torch.cat([state[0], state[1]], dim=1)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        if f"{prefix}char_rnn.weight_hh_l0" in state_dict:
+            raise FlairNasError(
+                "these are weights of Flair's CharacterEmbeddings, which `char` was up to version 0.1; go on with "
+                "that version, or start a new run"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
     def __str__(self) -> str:
         return self.name
 

@@ -22,14 +22,17 @@ from flair.models import SequenceTagger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from small_tagging import write_corpus
 from torch import Tensor
 
 from flair_nas import (
     CharacterRNNEmbeddings,
     FlairNasError,
     TaggerConfig,
+    TaggingSearchConfig,
     load_corpus,
     load_tagger,
+    search_genotype,
     train_taggers,
 )
 from flair_nas.tagging import training
@@ -201,3 +204,15 @@ def test_a_run_that_began_with_the_lstm_of_flair_keeps_it(tmp_path: Path, monkey
         assert (one["dev_f1"], one["parameters"]) == (other["dev_f1"], other["parameters"])
     for part in ("", "seed-2"):
         assert type(load_tagger(tmp_path / "other" / part).embeddings.embeddings[1]) is CharacterEmbeddings
+
+
+def test_a_search_that_began_with_the_lstm_of_flair_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: dict[str, Any] = {"hidden_size": 4, "nodes": 1, "batch_size": 4, "epochs": 1, "device": "cpu"}
+    config = TaggingSearchConfig(corpus=write_corpus(tmp_path / "corpus"), embeddings=["char"], **sizes)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "build_embeddings", build_former)
+        search_genotype(config, tmp_path / "run", progress=False)
+    with pytest.raises(FlairNasError, match="weights of Flair's CharacterEmbeddings, which `char` was up to version"):
+        search_genotype(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)
