@@ -96,8 +96,7 @@ def derive_gate(arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_nod
 
 def _cell_choices(arch: Tensor, relaxation: str, edges_per_node: int, avoid_first: bool) -> list[Choice]:
     """Return the choice of each node, drop being no candidate."""
-    if edges_per_node < 1:
-        raise ValueError(f"edges_per_node must be at least 1, got {edges_per_node}")
+    _check(edges_per_node)
     choices = []
     for rows in _relaxed_rows(arch, relaxation):
         first = 1 if avoid_first and len(rows) > 1 else 0
@@ -115,6 +114,7 @@ def _entry_choices(arch_entry: Tensor) -> list[Choice]:
 
 def _link_choices(arch: Tensor, relaxation: str, edges_per_node: int) -> list[list[Choice]]:
     """Return for each node of a gate the choices of its edges."""
+    _check(edges_per_node)
     nodes: list[list[Choice]] = [[]]
     for rows in _relaxed_rows(arch, relaxation):
         pairs = [_rank(row, tail) for tail, row in enumerate(rows, start=1)]
@@ -157,6 +157,11 @@ def _mix(arch: Tensor, relaxation: str) -> list[list[float]]:
         raise ValueError("architecture weights must be finite, to derive a genotype from them")
     rows: list[list[float]] = relax(arch.detach().double(), relaxation).tolist()
     return rows
+
+
+def _check(edges_per_node: int) -> None:
+    if edges_per_node < 1:
+        raise ValueError(f"edges_per_node must be at least 1, got {edges_per_node}")
 
 
 def _edges(kept: Iterable[Candidate]) -> tuple[Edge, ...]:

@@ -105,6 +105,8 @@ def test_deriving_refuses_what_has_no_answer(relaxation: str) -> None:
     for count in (0, -1):
         with pytest.raises(ValueError, match="edges_per_node"):
             derive(torch.zeros(3, 5), relaxation, edges_per_node=count)
+        with pytest.raises(ValueError, match="edges_per_node"):
+            derive_gate(torch.zeros(3, 5), torch.zeros(3, 5), relaxation, edges_per_node=count)
     broken = torch.zeros(3, 5)
     broken[1, 1] = float("nan")
     with pytest.raises(ValueError, match="(?i)nan|finite"):
