@@ -138,7 +138,7 @@ def predict(cells: PublicCells, costs: Array, draw: random.Random) -> Iterator[i
     empty = CostModel.empty(cells.features.shape[1])
     while True:
         model = empty.learn(cells.features[seen], costs[seen])
-        predicted = cells.features @ model.draw((seed, len(seen)))
+        predicted = model.draw(cells.features, (seed, len(seen)))
         predicted[seen] = math.inf
         seen.append(int(predicted.argmin()))
         yield seen[-1]

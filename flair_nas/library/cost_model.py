@@ -51,10 +51,10 @@ class CostModel:
         predicted: Array = inputs @ self.mean
         return predicted
 
-    def draw(self, seed: Sequence[int]) -> Array:
-        """Draw weights, [K]."""
+    def draw(self, inputs: Array, seed: Sequence[int]) -> Array:
+        """Return the costs of features by weights that are drawn, [n, K] -> [n]: those of one Thompson sample."""
         noise = np.random.default_rng(seed).standard_normal(len(self.mean))
-        drawn: Array = self.mean + np.linalg.solve(np.linalg.cholesky(self.precision).T, noise)
+        drawn: Array = inputs @ (self.mean + np.linalg.solve(np.linalg.cholesky(self.precision).T, noise))
         return drawn
 
     def learn(self, inputs: Array, costs: Sequence[float]) -> CostModel:

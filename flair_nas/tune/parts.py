@@ -14,7 +14,6 @@ from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.experiments.tasks import TAGGING, TEXT, Task
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.library.cost_model import encode, load_prior
 from flair_nas.library.layer_spec import identity, parse_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.settings.fields import get_kinds
@@ -85,12 +84,14 @@ def draw_cells(sizes: Sequence[int], by_cost: bool = False) -> Iterator[Genotype
 
     With `by_cost`, two of three are the best of some by a draw of what is known of cells; a third stays random.
     """
+    from flair_nas.library.cost_model import encode, load_prior  # here, as it loads NumPy
+
     seen, misses, prior = set(map(load_genotype, SMALL_CELLS)), 0, load_prior() if by_cost else None
     for number, size in enumerate(itertools.cycle(sizes), start=1):
-        draws = [random_genotype(number + 1_000_003 * attempt, nodes=size) for attempt in range(_DRAWS)]
+        draws = (random_genotype(number + 1_000_003 * attempt, nodes=size) for attempt in range(_DRAWS))
         if prior is not None and (number - 1) // len(sizes) % 3 < 2:  # of each size
-            costs = encode(draws) @ prior.draw((number,))
-            draws = [draws[place] for place in costs.argsort(kind="stable")]
+            drawn = [*draws]
+            draws = (drawn[place] for place in prior.draw(encode(drawn), (number,)).argsort(kind="stable"))
         cell = next((cell for cell in draws if cell not in seen), None)
         misses = 0 if cell is not None else misses + 1
         if cell is not None:

@@ -26,7 +26,7 @@ from flair_nas.storage.files import write_text
 from flair_nas.tune.answer import Answer, make_answer
 from flair_nas.tune.candidates import Candidate
 from flair_nas.tune.config import TextTuneConfig, TuneConfig, TuneSettings
-from flair_nas.tune.parts import Space, count_points, list_layers, make_space
+from flair_nas.tune.parts import Space, count_points, make_space
 from flair_nas.tune.report import format_report
 from flair_nas.tune.sampler import has_optuna
 from flair_nas.tune.study import Study
@@ -157,8 +157,8 @@ def _mean_seconds(study: Study) -> float:
 
 def _check(config: TuneSettings, parts: Mapping[str, Space]) -> dict[str, Any]:
     """Return the space of settings; warn of layers with risks, and if Optuna is missing."""
-    space = make_space(config, parts)
-    for layer in list_layers(config) if "rnn" in space else [config.rnn]:
+    space: dict[str, Any] = make_space(config, parts)
+    for layer in space.get("rnn", [config.rnn]):
         warn_of_risks(layer)
     if not has_optuna() and (config.sampler == "tpe" or config.optuna_storage):
         raise FlairNasError("sampler tpe and optuna_storage need Optuna: pip install 'flair-nas[tune]'")

@@ -92,11 +92,11 @@ def test_the_scale_of_costs_does_not_matter(factor: float, offset: float) -> Non
 
 def test_draws_are_of_the_distribution_of_the_weights() -> None:
     model = CostModel.empty().learn(CELLS, CELLS[:, 0])
-    drawn = np.array([model.draw((5, number)) for number in range(4000)])
+    drawn = np.array([model.draw(np.eye(len(FEATURES)), (5, number)) for number in range(4000)])
     deviations = np.sqrt(np.diag(np.linalg.inv(model.precision)))
     assert np.abs((drawn.mean(0) - model.mean) / deviations).max() < 5 / math.sqrt(4000)
     assert drawn.std(0) / deviations == pytest.approx(np.ones(len(FEATURES)), abs=0.06)
-    assert (model.draw((5, 1)) == drawn[1]).all()
+    assert (model.draw(CELLS, (5, 1)) == CELLS @ drawn[1]).all()
 
 
 def test_it_ranks_cells_that_it_has_not_seen() -> None:

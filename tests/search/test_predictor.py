@@ -61,9 +61,9 @@ def test_each_child_is_the_best_of_its_pool_by_a_draw_and_new(text: Path) -> Non
         model = load_prior().learn(encode(cells), costs) if number else load_prior()
         pool = [draw(strategy.config, place) for place in range(POOL)]
         pool += [near for cell in cells for near in neighbours(cell)]
-        weights = model.draw((strategy.config.seed, number))
-        lowest = min(encode([cell for cell in pool if cell not in cells]) @ weights)
-        assert (encode([strategy.children[number]]) @ weights)[0] == pytest.approx(lowest)
+        seed = (strategy.config.seed, number)
+        lowest = min(model.draw(encode([cell for cell in pool if cell not in cells]), seed))
+        assert model.draw(encode([strategy.children[number]]), seed)[0] == pytest.approx(lowest)
 
 
 def test_a_failed_child_is_learnt_from_and_never_found(text: Path) -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from flair_nas.genotype import Genotype, neighbours
 from flair_nas.genotype.features import FEATURES
-from flair_nas.library.cost_model import Array, CostModel, encode, load_prior
 from flair_nas.search.protocols import JSON, Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.candidates import draw
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 from flair_nas.settings.fields import setting
+
+if TYPE_CHECKING:
+    from flair_nas.library.cost_model import Array
 
 STARTS = 4
 """Random cells that come first if nothing is known."""
@@ -62,6 +62,8 @@ class PredictorSearch(ChildSearch):
     title = "predictor"
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
+        from flair_nas.library.cost_model import CostModel, load_prior  # here, as it loads NumPy
+
         self.is_known = settings.prior == "bundled" or settings.prior is None and config.objective == "text"
         self.prior = load_prior() if self.is_known else CostModel.empty()
         self.enough = 8 if self.is_known else 16
@@ -69,11 +71,17 @@ class PredictorSearch(ChildSearch):
 
     def known(self) -> tuple[list[Genotype], Array, list[float]]:
         """Return the children that were scored or failed, their features, [children, features], and their costs."""
+        from flair_nas.library.cost_model import encode
+
         cells = [self.children[number] for number in sorted(self.scores)]
         return cells, encode(cells), [self.scores[number] for number in sorted(self.scores)]
 
     def propose(self) -> Genotype:
         """Return the cell of the lowest cost by a draw of the predictor's weights, if there is one not yet trained."""
+        import numpy as np
+
+        from flair_nas.library.cost_model import encode
+
         number, (cells, features, costs) = len(self.children), self.known()
         if not self.is_known and number < STARTS:
             return self.draw_random()
@@ -81,7 +89,7 @@ class PredictorSearch(ChildSearch):
         near = [cell for place in best for cell in neighbours(cells[place], self.config.gate_links)]
         pool, inputs = self._pool
         model = self.prior.learn(features, costs) if cells else self.prior
-        predicted = np.concatenate([inputs, encode(near)]) @ model.draw((self.config.seed, number))
+        predicted = model.draw(np.concatenate([inputs, encode(near)]), (self.config.seed, number))
         trained = {*self.children}
         order = ([*pool, *near][place] for place in predicted.argsort(kind="stable"))
         return next((cell for cell in order if cell not in trained), pool[0])
@@ -89,6 +97,8 @@ class PredictorSearch(ChildSearch):
     @functools.cached_property
     def _pool(self) -> tuple[list[Genotype], Array]:
         """The random cells, and their features, [POOL, features]."""
+        from flair_nas.library.cost_model import encode
+
         cells = [draw(self.config, number) for number in range(POOL)]
         return cells, encode(cells)
 
@@ -97,6 +107,7 @@ class PredictorSearch(ChildSearch):
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best child, and on what the predictor has learnt."""
+        import numpy as np
         from scipy.stats import spearmanr
 
         lead, (_, features, costs) = super().verdict(history), self.known()
