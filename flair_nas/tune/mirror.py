@@ -8,7 +8,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.tune.parts import Space, is_within
-from flair_nas.tune.sampler import Known, to_trial
+from flair_nas.tune.sampler import Known, to_distributions, to_trial
 
 log = logging.getLogger("flair_nas")
 
@@ -40,9 +40,10 @@ def copy_trials(study: Any, known: Sequence[Known], space: Space, is_over: bool)
     """
     try:
         there = {trial.user_attrs.get("number") for trial in study.get_trials(deepcopy=False)}
+        distributions = to_distributions(space)
         for number, one in enumerate(known):
             has_ended = one.is_done or one.has_failed or is_over and one.figures
             if has_ended and number not in there and is_within(one.point, space):
-                study.add_trial(to_trial(one, space, number))
+                study.add_trial(to_trial(one, distributions, number))
     except Exception as error:
         log.warning("the copy of the trials in Optuna's storage is not whole (%s)", shown(error))

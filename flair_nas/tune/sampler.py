@@ -84,12 +84,13 @@ def _estimate(space: Space, known: Sequence[Known], seed: int, higher_is_better:
             seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=_STARTS
         )
     study = optuna.create_study(sampler=sampler, direction="maximize" if higher_is_better else "minimize")
+    distributions = to_distributions(space)
     for number, one in enumerate(known):
-        trial = to_trial(one, space, number)
+        trial = to_trial(one, distributions, number)
         if trial.state is optuna.trial.TrialState.FAIL:  # which the estimator would pass over
             trial.state = optuna.trial.TrialState.PRUNED
         study.add_trial(trial)
-    return dict(study.ask(_to_distributions(space)).params)
+    return dict(study.ask(distributions).params)
 
 
 def has_optuna() -> bool:
@@ -97,7 +98,7 @@ def has_optuna() -> bool:
     return find_spec("optuna") is not None
 
 
-def _to_distributions(space: Space) -> dict[str, Any]:
+def to_distributions(space: Space) -> dict[str, Any]:
     """Return the distributions of Optuna for a space."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
@@ -109,8 +110,8 @@ def _to_distributions(space: Space) -> dict[str, Any]:
     }
 
 
-def to_trial(one: Known, space: Space, number: int) -> Any:
-    """Return what is known of a point within a space, and its number, as a trial of Optuna."""
+def to_trial(one: Known, distributions: dict[str, Any], number: int) -> Any:
+    """Return what is known of a point within distributions, and its number, as a trial of Optuna."""
     from optuna.trial import TrialState, create_trial
 
     state, value = TrialState.PRUNED, None
@@ -124,7 +125,7 @@ def to_trial(one: Known, space: Space, number: int) -> Any:
         state=state,
         value=value,
         params=one.point,
-        distributions=_to_distributions(space),
+        distributions=distributions,
         intermediate_values={} if state is TrialState.FAIL else one.figures,
         user_attrs={"number": number},
     )
