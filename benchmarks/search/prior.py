@@ -11,7 +11,6 @@ import argparse
 import itertools
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -19,11 +18,10 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.json_lines import as_table, lines_in
-from benchmarks.search.small_space import FILE
+from benchmarks.search.small_space import FILE, SmallSpace
 from benchmarks.tables.kept import kept
 from benchmarks.tables.showing import make_panels
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import Genotype
 from flair_nas.genotype.features import FEATURES
 from flair_nas.library.cost_model import FORMAT, VERSION, Array, CostModel, encode
 from flair_nas.library.layer_spec import parse_layer_spec
@@ -40,13 +38,11 @@ def costs_of(table: str, recurrence: str) -> tuple[Array, list[float]]:
     Raises:
         FlairNasError: a loss is not a number.
     """
-    cells, costs = [], []
-    for line in lines_in(FILE):
-        if line.get("table") == table and line.get("recurrence") == recurrence:
-            cells.append(replace(Genotype.parse(line["cell"]), recurrence=recurrence))
-            costs.append(float(np.mean([seed[-1] for seed in line["costs"]])))
-            if not np.isfinite(costs[-1]):
-                raise FlairNasError(f"{FILE}: table {table} has no finite loss of {line['cell']}")
+    space = SmallSpace(table)
+    cells = space.cells(recurrence)
+    costs = [space.cost(cell) for cell in cells]
+    if not np.isfinite(costs).all():
+        raise FlairNasError(f"table {table} has losses that are not finite")
     return encode(cells), costs
 
 
@@ -97,7 +93,7 @@ def write(path: Path) -> None:
 
 
 def main() -> None:
-    """Write the prior."""
+    """Write the prior, or show how it transfers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("write", "transfer"))
     if parser.parse_args().part == "write":

@@ -113,6 +113,11 @@ class SmallSpace:
         for line in cells:
             self._costs[line["recurrence"]][line["cell"]] = line["costs"]  # [seed][step]
 
+    def cells(self, recurrence: str) -> list[Genotype]:
+        """Return the cells of the table with a recurrence."""
+        lines = self._costs[recurrence]
+        return [dataclasses.replace(Genotype.parse(line), recurrence=recurrence) for line in lines]
+
     def cost(self, genotype: Genotype, step: int | None = None, seed: int | None = None) -> float:
         """Return the valid loss of a cell, in nats a word.
 
