@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, PartialState
+from accelerate.state import AcceleratorState, PartialState, is_initialized
 from accelerate.utils import broadcast_object_list, gather_object, reduce
 from torch import Tensor
 
@@ -39,9 +39,8 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
 
 
 def average(tensors: list[Tensor]) -> None:
-    """Average tensors over all processes, in place; with one process they stay."""
-    state = PartialState()
-    if not tensors or state.num_processes == 1:
+    """Average tensors over all processes of a search, in place; with one process, or outside a search, they stay."""
+    if not tensors or not is_initialized() or (state := PartialState()).num_processes == 1:
         return
     flat = torch.cat([tensor.detach().flatten().to(state.device) for tensor in tensors])  # one message
     with _explain_lost_processes():
