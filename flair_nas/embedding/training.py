@@ -144,7 +144,8 @@ def _tell(counts: TextCounts, unread: Sequence[str]) -> None:
         log.info("not read: %s", ", ".join(unread))
     if counts.long:
         log.info("%s: %d lines have more than %d words, and were cut there", counts.name, counts.long, LONG_LINE)
-    check_blanks(counts.name, counts.words / counts.lines, counts.characters / counts.words - 1)  # without the blank
+    length = counts.characters / counts.words - 1  # without the blank
+    check_blanks(counts.name, counts.words / counts.lines, length, "word vectors are of no use")
 
 
 def _train_words(run: Run[EmbeddingConfig], counts: TextCounts, epochs: int, progress: bool) -> dict[str, Any]:

@@ -172,7 +172,8 @@ def load_text(
         counts = dict(zip(corpus.vocabulary.words, corpus.vocabulary.counts))
         lines, unknown = counts.pop(END), counts.pop(UNKNOWN)
         known, characters = sum(counts.values()), sum(len(word) * count for word, count in counts.items())
-        check_blanks(corpus.name, (known + unknown) / max(lines, 1), characters / max(known, 1))
+        per_line, length = (known + unknown) / max(lines, 1), characters / max(known, 1)
+        check_blanks(corpus.name, per_line, length, "the model learns lines, not words")
     return corpus
 
 
@@ -213,13 +214,13 @@ def _check_valid(text: Text, valid_share: float | None) -> None:
         )
 
 
-def check_blanks(name: str, per_line: float, length: float) -> None:
+def check_blanks(name: str, per_line: float, length: float, consequence: str) -> None:
     """Warn if there are few words a line, or many characters a word: sentences are words, or words are sentences."""
     if per_line < _FEW_WORDS or length > _LONG_WORDS:
         log.warning(
-            "%s: almost no blanks (%.1f words a line, %.1f characters a word), so the model learns lines, not words. "
+            "%s: almost no blanks (%.1f words a line, %.1f characters a word), so %s. "
             "Separate words by blanks, with a segmenter such as jieba (Chinese), MeCab (Japanese) or PyThaiNLP (Thai)",
-            *(name, per_line, length),
+            *(name, per_line, length, consequence),
         )
 
 
