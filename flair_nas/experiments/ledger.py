@@ -79,7 +79,8 @@ class Ledger:
         before = self.plan.get("budget")
         if before is None or parse_time(before) != parse_time(budget):
             self.plan = {name: self.plan[name] for name in KEPT if name in self.plan} | {"budget": budget}
-        self.runs = {name: run for name, run in self.runs.items() if not run.get("again")}
+        again = {name: run["before"] for name, run in self.runs.items() if run.get("again")}
+        self.runs = {name: run for name, run in (self.runs | again).items() if run}
 
     def check(self, fingerprint: str) -> None:
         """Store the fingerprint of the data that runs are trained on.
@@ -109,17 +110,20 @@ class Ledger:
         if isinstance(outcome.error, OSError):
             raise outcome.error
         name = outcome.job.name
+        before, at = self.runs.get(name, {}), self.seconds
         if outcome.error is None:
             run: Run = outcome.result
-            if "peak_memory_mb" in run:  # the last job of a run may only have scored it
-                run["peak_memory_mb"] = max(run["peak_memory_mb"], self.runs.get(name, {}).get("peak_memory_mb", 0))
+            if "peak_memory_mb" in run:
+                run["peak_memory_mb"] = max(run["peak_memory_mb"], before.get("peak_memory_mb", 0))
+            if "dev" in run and run["dev"] == before.get("dev"):  # the job only scored it
+                at = before["at"]
         else:
             known = isinstance(outcome.error, (FlairNasError, ProcessDiedError))
             error = str(outcome.error) if known else shown(outcome.error)
             log.warning("%s failed: %s", name, error)
             # a loss that is not finite will be so again; another fault may be gone at the next call
-            run = {"error": error, "again": "not finite" not in error}
-        self.runs[name] = run | {"at": self.seconds}
+            run = {"error": error, "again": "not finite" not in error, "before": before}
+        self.runs[name] = run | {"at": at}
         self.save()
         return outcome.error is None
 

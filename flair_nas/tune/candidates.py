@@ -35,7 +35,9 @@ class Candidate:
     @property
     def shape(self) -> str:
         """Key of what decides how long a sentence takes."""
-        names = ("rnn", "hidden_size", "layers", "embeddings", "crf", "reproject", "embedding_size", "device")
+        of_tagger = ("embeddings", "crf", "reproject")
+        of_text = ("embedding_size", "adaptive_cutoffs", "tied")
+        names = ("rnn", "hidden_size", "layers", "precision", "device", *of_tagger, *of_text)
         return f"ms-{hash_data([self.settings.get(name) for name in names])[:12]}"
 
 

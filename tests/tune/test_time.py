@@ -18,6 +18,7 @@ from small_tagging import write_corpus
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
 from flair_nas.experiments.counts import pack_counts
+from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.runs.duration import parse_time
 from flair_nas.runs.run import RunStopped
@@ -299,6 +300,36 @@ def test_a_fresh_seed_that_fails_does_not_count(corpus: str, tmp_path: Path, wor
 
 
 # --- going on ---
+
+
+def test_a_run_that_fails_after_a_rung_goes_on_from_there(corpus: str, tmp_path: Path, world: World) -> None:
+    world.f1 = lambda given, seed: 60.0 if given["rnn"] == "gru" else 50.0
+    train = world.train
+
+    def train_or_fail(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        if given["rnn"] == "gru" and given["epochs"] > 7:
+            raise FlairNasError("the device is busy")
+        return train(given, folder, score)
+
+    world.train = train_or_fail  # type: ignore[method-assign]
+    given = settings(corpus, vary=["layer"], candidates=["gru"], trials=6, budget="9h")
+    tune_tagger(given, tmp_path)
+    assert ("gru", 1, 7) in world.done and not any(rnn == "gru" and epochs > 7 for rnn, _, epochs in world.done)
+    world.done.clear()
+    world.train = train  # type: ignore[method-assign]
+    found = tune_tagger(dataclasses.replace(given, budget="10h"), tmp_path)
+    assert [epochs for rnn, seed, epochs in world.done if (rnn, seed) == ("gru", 1)] == [14, 20]
+    assert found.answer.others[0].candidate.settings["rnn"] == "gru"
+
+
+def test_a_score_leaves_the_time_at_which_a_run_ended(corpus: str, tmp_path: Path, world: World) -> None:
+    given = settings(corpus, vary=["rate"], trials=3, seeds=[1], fresh_seeds=1, budget="9h")
+    found = tune_tagger(given, tmp_path)
+    (name,) = (f"{judged.candidate.name}-seed1" for judged in found.answer.others[:1])
+    ledger = Ledger(tmp_path / "ledger.json")
+    outcome = Outcome(Job(name, len, ()), ledger.runs[name] | {"test": 50.0}, None)
+    ended = ledger.runs[name]["at"]
+    assert ledger.note(outcome) and ledger.runs[name]["at"] == ended < ledger.seconds
 
 
 def test_a_finished_tuning_is_the_same_when_it_is_begun_again(
