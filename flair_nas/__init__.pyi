@@ -45,6 +45,7 @@ from flair_nas.tagging.data.table_embeddings import EnglishEmbeddings as English
 from flair_nas.tagging.data.table_embeddings import SubwordEmbeddings as SubwordEmbeddings
 from flair_nas.tagging.document_embeddings import DocumentRNNEmbeddings as DocumentRNNEmbeddings
 from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
+from flair_nas.tagging.patches.span_scores import use_probabilities as use_probabilities
 from flair_nas.tagging.patches.viterbi_loss import use_fast_crf as use_fast_crf
 from flair_nas.tagging.prediction import load_tagger as load_tagger
 from flair_nas.tagging.prediction import tag_lines as tag_lines

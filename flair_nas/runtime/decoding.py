@@ -1,4 +1,4 @@
-"""Tags of emissions, and spans of tags, as Flair finds them."""
+"""Tags of emissions and spans of tags, as Flair finds them, and their probabilities."""
 
 from __future__ import annotations
 
@@ -9,55 +9,103 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
-Tags = tuple[list[int], list[float]]
-"""Tags of a sentence and their scores."""
+Numbers = NDArray[np.integer[Any]]
 
 
 class Span(NamedTuple):
-    """Words of one label, from `first` to the one before `end`."""
+    """Words of one label, from `first` to the one before `end`; `score` is the probability of their tags."""
 
     label: str
     first: int
     end: int
-    score: float
+    score: float = 1.0
 
 
-def decode_viterbi(emissions: Floats, transitions: Floats, start: int, stop: int) -> Tags:
-    """Return the best tags of a sentence under a CRF, and their scores.
+class Weights(NamedTuple):
+    """Two logarithms for each word of some paths, [B, T]."""
 
-    As in Flair, a score is the largest softmax of the best path's scores up to that word.
+    before: Floats
+    after: Floats
+
+    def probability(self, row: int, first: int, end: int) -> float:
+        """Return the probability that words from `first` to the one before `end` have the tags of their path."""
+        return min(1.0, float(np.exp(self.before[row, first] + self.after[row, end - 1])))
+
+
+def decode_viterbi(emissions: Floats, lengths: Numbers, transitions: Floats, start: int, stop: int) -> Numbers:
+    """Return the best tags of sentences under a CRF, [B, T].
 
     Args:
-        emissions: [T, tags].
+        emissions: [B, T, tags].
+        lengths: words of each sentence, [B].
         transitions: scores of a tag after another one, [tag, previous tag].
         start: the tag before the first word.
         stop: the tag after the last word.
     """
-    best = emissions[0] + transitions[:, start]  # [tags]
-    paths, scores = [], [best]
-    for row in emissions[1:]:
-        candidates = row[:, None] + transitions + best  # [tag, previous tag]
-        paths.append(candidates.argmax(1))
-        best = candidates.max(1)
-        scores.append(best)
-    tags = [int((best + transitions[stop]).argmax())]
-    for path in reversed(paths):
-        tags.append(int(path[tags[-1]]))
-    return tags[::-1], _max_softmax(np.stack(scores))
+    batch, longest, tags = emissions.shape
+    best = np.empty_like(emissions)  # score of the best path to each tag
+    before = np.empty((longest, batch, tags), np.intp)  # the tag before it
+    best[:, 0] = emissions[:, 0] + transitions[:, start]
+    for place in range(1, longest):
+        candidates = best[:, place - 1, None] + transitions  # [B, tag, previous tag]
+        before[place] = candidates.argmax(2)
+        best[:, place] = candidates.max(2) + emissions[:, place]
+    found, rows = np.empty((batch, longest), np.intp), np.arange(batch)
+    ends = (best[rows, lengths - 1] + transitions[stop]).argmax(1)
+    tag = ends
+    for place in range(longest - 1, -1, -1):
+        tag = np.where(place < lengths - 1, tag, ends)
+        found[:, place] = tag
+        if place:
+            tag = before[place, rows, tag]
+    return found
 
 
-def decode_best(emissions: Floats) -> Tags:
-    """Return the best tag of each word, and its probability, from emissions [T, tags]."""
-    return emissions.argmax(1).tolist(), _max_softmax(emissions)
+def weigh_crf(
+    emissions: Floats, lengths: Numbers, transitions: Floats, start: int, stop: int, tags: Numbers
+) -> Weights:
+    """Return the weights of paths under a CRF.
+
+    They come of sums over all paths: forward-backward (Rabiner, 1989, section III.A). Arguments are those of
+    `decode_viterbi`, and the tags of the paths, [B, T].
+    """
+    emissions, transitions = emissions.astype(np.float64), transitions.astype(np.float64)
+    highest = transitions.max()
+    weights = np.exp(transitions - highest)  # [tag, previous tag]
+
+    def advance(logs: Floats, matrix: Floats) -> Floats:
+        largest = logs.max(1, keepdims=True)
+        sums: Floats = np.log(np.exp(logs - largest) @ matrix) + (largest + highest)
+        return sums
+
+    forward, backward = np.empty_like(emissions), np.empty_like(emissions)  # logarithms of sums over paths
+    forward[:, 0] = emissions[:, 0] + transitions[:, start]
+    backward[:, -1] = transitions[stop]
+    longest, rows = emissions.shape[1], np.arange(len(emissions))
+    with np.errstate(divide="ignore"):  # no path has a forbidden tag
+        for place in range(1, longest):
+            forward[:, place] = emissions[:, place] + advance(forward[:, place - 1], weights.T)
+        for place in range(longest - 2, -1, -1):
+            sums = advance(emissions[:, place + 1] + backward[:, place + 1], weights)
+            backward[:, place] = np.where((place < lengths - 1)[:, None], sums, transitions[stop])
+    total = np.logaddexp.reduce(forward[rows, lengths - 1] + transitions[stop], 1)
+    places = tags[..., None]
+    steps = np.take_along_axis(emissions, places, 2)[..., 0]  # [B, T]
+    steps[:, 0] = 0.0
+    steps[:, 1:] += transitions[tags[:, 1:], tags[:, :-1]]
+    inside = steps.cumsum(1)  # score of the path from the first word to each
+    before = np.take_along_axis(forward, places, 2)[..., 0] - inside
+    return Weights(before, np.take_along_axis(backward, places, 2)[..., 0] + inside - total[:, None])
 
 
-def _max_softmax(scores: Floats) -> list[float]:
-    """Return the largest softmax of each row."""
-    largest: list[float] = (1 / np.exp(scores - scores.max(1, keepdims=True)).sum(1)).tolist()
-    return largest
+def weigh_best(probabilities: Floats) -> Weights:
+    """Return the weights of paths without a CRF by the probabilities of their tags, [B, T]."""
+    logs = np.log(probabilities.astype(np.float64))
+    inside = logs.cumsum(1)
+    return Weights(logs - inside, inside)
 
 
-def find_spans(tags: Sequence[str], scores: Sequence[float]) -> list[Span]:
+def find_spans(tags: Sequence[str]) -> list[Span]:
     """Return the spans of tags with the prefixes B, I, E and S, whatever their order.
 
     A span begins with B or S, with any tag after a word without label, and with I where the label changes. It has the
@@ -73,7 +121,7 @@ def find_spans(tags: Sequence[str], scores: Sequence[float]) -> list[Span]:
         begins = tag[:2] in ("B-", "S-") or changes
         if votes and (begins or not inside):
             label = max(votes, key=votes.__getitem__)
-            spans.append(Span(label, first, place, sum(scores[first:place]) / (place - first)))
+            spans.append(Span(label, first, place))
             votes = {}
         if inside:
             first = first if votes else place

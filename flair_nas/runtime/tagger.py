@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flair_nas.errors import FlairNasError
-from flair_nas.runtime.decoding import Floats, Span, decode_best, decode_viterbi, find_spans
+from flair_nas.runtime.decoding import Floats, Numbers, Span, decode_viterbi, find_spans, weigh_best, weigh_crf
 from flair_nas.runtime.model import Model
 from flair_nas.runtime.settings import MODEL, TRANSITIONS, read_settings
 from flair_nas.runtime.vectors import KINDS, Given, Lookup
@@ -111,30 +111,39 @@ class Tagger:
             raise FlairNasError(f"batch_size must be at least 1, got {batch_size}")
         spans: list[list[Span]] = [[] for _ in sentences]
         for places in _batch(sentences, batch_size):
-            for place, emissions in zip(places, self._run([sentences[place] for place in places])):
-                spans[place] = self._decode(emissions)
+            for place, found in zip(places, self._decode(*self._run([sentences[place] for place in places]))):
+                spans[place] = found
         return spans
 
-    def _run(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
-        """Return the emissions of each sentence, [T, tags]."""
+    def _run(self, sentences: Sequence[Sequence[Word]]) -> tuple[Floats, Numbers]:
+        """Return the emissions of sentences, [B, T, tags], and their lengths."""
         lengths = np.array([len(words) for words in sentences])
         parts = [embeddings.embed(sentences) for embeddings in self._embeddings]
         x = np.zeros((len(sentences), lengths.max(), self._settings["width"]), np.float32)
         for row, length, vectors in zip(x, lengths, zip(*parts)):
             np.concatenate(vectors, axis=1, out=row[:length])
         (emissions,) = self._model.run(["emissions"], {"x": x, "lengths": lengths})
-        return [row[:length] for row, length in zip(emissions, lengths)]
+        return emissions, lengths
 
-    def _decode(self, emissions: Floats) -> list[Span]:
-        settings = self._settings
+    def _decode(self, emissions: Floats, lengths: Numbers) -> list[list[Span]]:
+        """Return the spans of sentences; of labels of tokens, one for each."""
         if self._transitions is None:
-            numbers, scores = decode_best(emissions)
+            numbers = emissions.argmax(2)
+            weights = weigh_best(1 / np.exp(emissions - emissions.max(2, keepdims=True)).sum(2))  # the largest softmax
         else:
-            numbers, scores = decode_viterbi(emissions, self._transitions, *settings["crf"])
-        tags = [settings["tags"][number] for number in numbers]
-        if settings["spans"]:
-            return find_spans(tags, scores)
-        return [Span(tag, n, n + 1, score) for n, (tag, score) in enumerate(zip(tags, scores)) if tag not in ("O", "_")]
+            start, stop = self._settings["crf"]
+            given = emissions, lengths, self._transitions, start, stop
+            numbers = decode_viterbi(*given)
+            weights = weigh_crf(*given, numbers)
+        names, found = self._settings["tags"], []
+        for row, (own, length) in enumerate(zip(numbers.tolist(), lengths)):
+            tags = [names[number] for number in own[:length]]
+            if self._settings["spans"]:
+                spans = find_spans(tags)
+            else:
+                spans = [Span(tag, place, place + 1) for place, tag in enumerate(tags) if tag not in ("O", "_")]
+            found.append([span._replace(score=weights.probability(row, span.first, span.end)) for span in spans])
+        return found
 
 
 def _batch(sentences: Sequence[Sequence[Word]], batch_size: int) -> list[list[int]]:

@@ -24,6 +24,7 @@ from flair_nas.settings.resolve import explain_other_run, find_command
 from flair_nas.storage.paths import check_model, typed, user_path
 from flair_nas.tagging.data.frozen_embeddings import is_long, members_of
 from flair_nas.tagging.evaluation import check_is_tagger, tags_of
+from flair_nas.tagging.patches.span_scores import use_probabilities
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
@@ -35,7 +36,8 @@ def load_tagger(path: str | Path) -> SequenceTagger:
     """Load a tagger and check its checksums.
 
     If a folder has ``model.safetensors`` and ``config.json``, they are read; they are data. Other files are Flair's
-    own pickles. Loading a pickle runs the code in it, so load only files that you trust.
+    own pickles. Loading a pickle runs the code in it, so load only files that you trust. Scores of labels are
+    probabilities (see `use_probabilities`).
 
     Args:
         path: a model file, the folder of a training run or of `flair-nas tag publish`, or
@@ -52,6 +54,10 @@ def load_tagger(path: str | Path) -> SequenceTagger:
         >>> tagger = load_tagger("runs/first")
         >>> tagger.predict(Sentence("Dr Helen Marsh opened the market in Leeds ."))
     """
+    return use_probabilities(_load(path))
+
+
+def _load(path: str | Path) -> SequenceTagger:
     if str(path).startswith(PREFIX):
         return read_safe(_fetch(str(path)))
     path = user_path(path)

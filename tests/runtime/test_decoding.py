@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,7 +14,7 @@ from flair.models.sequence_tagger_utils.viterbi import ViterbiDecoder
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flair_nas.runtime.decoding import decode_best, decode_viterbi, find_spans
+from flair_nas.runtime.decoding import Floats, decode_viterbi, find_spans, weigh_best, weigh_crf
 
 TAGS = st.sampled_from(["O", "", "_", *("-".join(p) for p in itertools.product("BIES", ("PER", "LOC")))])
 
@@ -20,14 +22,11 @@ TAGS = st.sampled_from(["O", "", "_", *("-".join(p) for p in itertools.product("
 @given(st.lists(TAGS, max_size=12))
 @example(["I-PER", "E-LOC", "I-LOC", "S-LOC", "I-PER"])
 def test_spans_are_those_of_flair(tags: list[str]) -> None:
-    scores = [0.9 - number / 20 for number in range(len(tags))]
-    expected = [
-        (label, places[0], places[-1] + 1, score) for places, score, label in get_spans_from_bio([*tags], scores)
-    ]
-    assert [tuple(span) for span in find_spans(tags, scores)] == expected
+    expected = [(label, places[0], places[-1] + 1, 1.0) for places, _, label in get_spans_from_bio([*tags])]
+    assert [tuple(span) for span in find_spans(tags)] == expected
 
 
-def test_tags_and_scores_of_the_crf_are_those_of_flair() -> None:
+def test_tags_of_the_crf_are_those_of_flair() -> None:
     torch.manual_seed(1)
     names = Dictionary(add_unk=False)
     for name in ("O", "B-PER", "E-PER", "<START>", "<STOP>"):
@@ -38,28 +37,53 @@ def test_tags_and_scores_of_the_crf_are_those_of_flair() -> None:
     emissions = 2 * torch.randn(3, 6, len(names))
     decoder = ViterbiDecoder(names)
     found, _ = decoder.decode((crf(emissions).detach(), lengths, transitions), False, [])
-    for row, length, expected in zip(emissions, lengths, found):
-        tags, scores = decode_viterbi(row[:length].numpy(), transitions.numpy(), decoder.start_tag, decoder.stop_tag)
-        assert [names.get_item_for_index(tag) for tag in tags] == [tag for tag, _ in expected]
-        np.testing.assert_allclose(scores, [score for _, score in expected], atol=1e-6)
+    ends = decoder.start_tag, decoder.stop_tag
+    tags = decode_viterbi(emissions.numpy(), lengths.numpy(), transitions.numpy(), *ends)
+    for row, length, expected in zip(tags, lengths, found):
+        assert [names.get_item_for_index(tag) for tag in row[:length]] == [tag for tag, _ in expected]
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
-def test_no_path_is_better_than_the_one_found(seed: int, length: int) -> None:
+def path_score(emissions: Floats, transitions: Floats, path: Sequence[int]) -> float:
+    """Return the score of a path from tag 2 to tag 3."""
+    steps = sum(transitions[tag, before] for before, tag in itertools.pairwise((2, *path, 3)))
+    return float(emissions[range(len(path)), list(path)].sum() + steps)
+
+
+LENGTHS = st.lists(st.integers(1, 5), min_size=1, max_size=3)
+
+
+@given(st.integers(0, 2**32 - 1), LENGTHS)
+def test_no_path_is_better_than_the_one_found(seed: int, lengths: list[int]) -> None:
     draw = np.random.default_rng(seed)
-    emissions, transitions = draw.normal(size=(length, 4)), draw.normal(size=(4, 4))
-
-    def score(path: tuple[int, ...]) -> float:
-        steps = sum(transitions[tag, before] for before, tag in itertools.pairwise((2, *path, 3)))
-        return float(emissions[range(length), path].sum() + steps)
-
-    tags, _ = decode_viterbi(emissions, transitions, 2, 3)
-    assert score(tuple(tags)) >= max(map(score, itertools.product(range(4), repeat=length))) - 1e-9
+    emissions, transitions = draw.normal(size=(len(lengths), max(lengths), 4)), draw.normal(size=(4, 4))
+    found = decode_viterbi(emissions, np.array(lengths), transitions, 2, 3)
+    for own, row, length in zip(found.tolist(), emissions, lengths):
+        best = max(path_score(row, transitions, path) for path in itertools.product(range(4), repeat=length))
+        assert path_score(row, transitions, own[:length]) >= best - 1e-9
 
 
-def test_without_crf_a_score_is_the_probability_of_the_tag() -> None:
-    emissions = torch.randn(5, 3)
-    tags, scores = decode_best(emissions.numpy())
-    best = emissions.softmax(1).max(1)
-    assert tags == best.indices.tolist()
-    np.testing.assert_allclose(scores, best.values, atol=1e-6)
+@given(st.integers(0, 2**32 - 1), LENGTHS, st.sampled_from([0.1, 1.0, 30.0]), st.booleans())
+def test_a_probability_is_the_share_of_all_paths_that_have_the_tags(
+    seed: int, lengths: list[int], spread: float, forbids: bool
+) -> None:
+    draw = np.random.default_rng(seed)
+    emissions = spread * draw.normal(size=(len(lengths), max(lengths), 4))
+    transitions = spread * draw.normal(size=(4, 4))
+    if forbids:  # as Flair does
+        transitions[2], transitions[:, 3] = -10_000, -10_000
+    tags = draw.integers(0, 2, size=emissions.shape[:2])  # any path, not only the best one
+    weights = weigh_crf(emissions, np.array(lengths), transitions, 2, 3, tags)
+    for number, (row, length, path) in enumerate(zip(emissions, lengths, tags.tolist())):
+        paths = [*itertools.product(range(4), repeat=length)]
+        scores = np.array([path_score(row, transitions, other) for other in paths])
+        chances = np.exp(scores - np.logaddexp.reduce(scores))
+        for first, end in itertools.combinations(range(length + 1), 2):
+            agrees = [list(other[first:end]) == path[first:end] for other in paths]
+            assert abs(weights.probability(number, first, end) - chances[agrees].sum()) <= 1e-10
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=6))
+def test_without_crf_a_probability_is_the_product_of_those_of_the_tags(chances: list[float]) -> None:
+    weights = weigh_best(np.array([chances, chances]))
+    for first, end in itertools.combinations(range(len(chances) + 1), 2):
+        assert abs(weights.probability(1, first, end) - math.prod(chances[first:end])) <= 1e-12

@@ -58,6 +58,12 @@ class FastCRF(CRF):
         return scores
 
 
+def get_emissions(scores: Tensor) -> Tensor:
+    """Return the emissions [B, T, tags] of scores of `FastCRF`."""
+    emissions: Tensor = getattr(scores, _EMISSIONS)
+    return emissions
+
+
 class FastViterbiLoss(ViterbiLoss):
     """Flair's CRF loss, computed by one product of matrices per time step."""
 

@@ -1,0 +1,93 @@
+"""Scores of a tagger's labels as probabilities.
+
+Flair's own score of a span is the mean over its words of a softmax. With a CRF that softmax is over the best paths up
+to each word, so it knows nothing of the words that follow.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+import numpy as np
+from flair.data import Label, Sentence
+from flair.models.sequence_tagger_model import SequenceTagger
+from flair.models.sequence_tagger_utils.viterbi import ViterbiDecoder
+from torch import Tensor
+
+from flair_nas.runtime.decoding import Weights, find_spans, weigh_best, weigh_crf
+from flair_nas.tagging.patches.viterbi_loss import FastCRF, get_emissions, use_fast_crf
+
+Scored = list[tuple[str, float]]
+"""A tag and its score for each word of a sentence."""
+
+
+def use_probabilities(tagger: SequenceTagger) -> SequenceTagger:
+    """Make the scores of a tagger's labels probabilities, and return the tagger. Labels stay as they are.
+
+    The score of a span is the probability that its words have its tags: under a CRF by forward-backward, else the
+    product over the words. In the usual format of tags, BIOES, that is the probability of the span. The score of a
+    token's label is the probability of its tag. `load_tagger` calls this; call it after `SequenceTagger.load`.
+
+    Args:
+        tagger: the tagger, which is changed in place.
+
+    Example:
+        >>> from flair.embeddings import OneHotEmbeddings
+        >>> from flair.models import SequenceTagger
+        >>> from flair_nas import load_corpus, use_probabilities
+        >>> corpus = load_corpus("demo").corpus
+        >>> tags = corpus.make_label_dictionary("ner", add_unk=False)
+        >>> tagger = use_probabilities(SequenceTagger(OneHotEmbeddings.from_corpus(corpus), tags, "ner"))
+        >>> sentence = corpus.test[0]
+        >>> tagger.predict(sentence, label_name="found")
+        >>> all(0 <= label.score <= 1 for label in sentence.get_labels("found"))
+        True
+    """
+    use_fast_crf(tagger)
+    if not tagger.use_crf:
+        tagger._standard_inference = MethodType(_infer, tagger)  # type: ignore[method-assign]
+    elif type(tagger.viterbi_decoder) is ViterbiDecoder and isinstance(tagger.crf, FastCRF):
+        tagger.viterbi_decoder = _Decoder(tagger)
+    return tagger
+
+
+class _Decoder(ViterbiDecoder):
+    """Flair's decoder, with probabilities as scores."""
+
+    def __init__(self, tagger: SequenceTagger) -> None:
+        super().__init__(tagger.label_dictionary)
+        self.predict_spans = tagger.predict_spans
+
+    def decode(
+        self,
+        features_tuple: tuple[Tensor, Tensor, Tensor],
+        probabilities_for_all_classes: bool,
+        sentences: list[Sentence],
+    ) -> tuple[list[Scored], list[list[list[Label]]]]:
+        """Return Flair's tags with their probabilities, and Flair's scores of all tags if they are wanted."""
+        found, of_all = super().decode(features_tuple, probabilities_for_all_classes, sentences)
+        features, lengths, transitions = features_tuple
+        weights, emissions = (tensor.double().cpu().numpy() for tensor in (transitions, get_emissions(features)))
+        numbers = np.zeros(emissions.shape[:2], np.intp)
+        for row, tags in zip(numbers, found):
+            row[: len(tags)] = [self.tag_dictionary.get_idx_for_item(tag) for tag, _ in tags]
+        path = weigh_crf(emissions, lengths.numpy(), weights, self.start_tag, self.stop_tag, numbers)
+        return [_score(tags, path, row, self.predict_spans) for row, tags in enumerate(found)], of_all
+
+
+def _infer(tagger: SequenceTagger, features: Tensor, batch: list[Sentence], for_all: bool) -> Any:
+    """Return what `SequenceTagger._standard_inference` does; the words of a span have the product of their scores."""
+    found, of_all = type(tagger)._standard_inference(tagger, features, batch, for_all)
+    if tagger.predict_spans:
+        found = [_score(tags, weigh_best(np.array([[score for _, score in tags]])), 0, True) for tags in found]
+    return found, of_all
+
+
+def _score(tags: Scored, path: Weights, row: int, in_spans: bool) -> Scored:
+    """Return tags with the probability of each, or in a span with that of the span, of which Flair takes the mean."""
+    names = [tag for tag, _ in tags]
+    scores = [path.probability(row, place, place + 1) for place in range(len(names))]
+    for span in find_spans(names) if in_spans else ():
+        scores[span.first : span.end] = [path.probability(row, span.first, span.end)] * (span.end - span.first)
+    return [*zip(names, scores)]
