@@ -212,6 +212,13 @@ def device(name: str) -> str:
     return name
 
 
+def probability(text: str) -> float:
+    """Read a flag that is a probability."""
+    if not 0 <= (number := float(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"must be at least 0 and at most 1, got {brief(text)}")
+    return number
+
+
 def _repository(name: str) -> str:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise argparse.ArgumentTypeError(f"must be owner/name, got {brief(name)}")

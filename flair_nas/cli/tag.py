@@ -19,6 +19,7 @@ from flair_nas.cli.flags import (
     add_run_flags,
     count,
     device,
+    probability,
     settings_of_run,
 )
 from flair_nas.cli.log import format_size, quiet_flair, shows_progress
@@ -88,6 +89,8 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--comment", "--comment-symbol", metavar="TEXT", help=f"start of a comment {default}")
     parser.add_argument("--data-root", metavar="DIR", help="folder of the named corpora (default: Flair's cache)")
     parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag and predicted tag to this file")
+    help = "fit a temperature on dev, store it in the model, and tell how reliable scores are before and after"
+    parser.add_argument("--calibration", action="store_true", help=help)
     _add_computing(parser)
     add_output_flags(parser)
 
@@ -98,6 +101,8 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--text", metavar="FILE", help="file with one sentence per line; - for standard input")
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
     parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
+    help = "leave out labels whose probability is below P (tag evaluate --calibration makes it reliable)"
+    parser.add_argument("--at-least", type=probability, default=0.0, metavar="P", help=help)
     _add_computing(parser)
     parser.add_argument("--device", type=device, help="cpu, cuda or cuda:N")
 
@@ -181,6 +186,10 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if arguments.predictions is not None:
         check_writable(user_path(arguments.predictions))
     _check_model(arguments.model)
+    if arguments.calibration and arguments.file is not None:
+        raise FlairNasError("--calibration needs the dev part of a corpus; give --corpus in place of --file")
+    if arguments.calibration and arguments.model.startswith(PREFIX):
+        raise FlairNasError(f"--calibration writes to the model, and {arguments.model} is not on this machine")
     settings = _read_run_settings(user_path(arguments.model))
     corpus_of_run = arguments.corpus is None and arguments.file is None
     if corpus_of_run:
@@ -194,6 +203,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.runs.device import autocast
+        from flair_nas.tagging.calibration import calibrate_tagger, describe_calibration, save_calibrated
         from flair_nas.tagging.evaluation import evaluate_tagger
         from flair_nas.tagging.prediction import load_tagger
         from flair_nas.tagging.quiet import flair_device
@@ -206,12 +216,24 @@ def evaluate(arguments: argparse.Namespace) -> int:
             evaluation = evaluate_tagger(
                 tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
             )
+            if arguments.calibration:
+                for_dev = argparse.Namespace(**{**vars(arguments), "part": "dev"})
+                dev = _read_sentences(for_dev, settings, label_type, corpus_of_run)
+                found = calibrate_tagger(tagger, dev, sentences, label_type)
+    figures = evaluation.report
+    if arguments.calibration:
+        figures |= {"calibration": {"corpus": arguments.corpus, "part": arguments.part, **found}}
+        save_calibrated(tagger, user_path(arguments.model), figures["calibration"])
     if arguments.json:
-        print(json.dumps(evaluation.report, indent=2))
+        print(json.dumps(figures, indent=2))
         return 0
     source, size = arguments.file or f"{arguments.part} of {arguments.corpus}", len(sentences)
     print(f"{source}: {size:,} sentence{'s' * (size != 1)}")
     print(evaluation.text)
+    if arguments.calibration:
+        print(
+            describe_calibration(found), f"{arguments.model} now has these scores; its labels are as before", sep="\n"
+        )
     return 0
 
 
@@ -313,7 +335,7 @@ def predict(arguments: argparse.Namespace) -> int:
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.runs.device import autocast
-        from flair_nas.tagging.prediction import FORMATS, load_tagger, tag_lines
+        from flair_nas.tagging.prediction import FORMATS, drop_unlikely, load_tagger, tag_lines
         from flair_nas.tagging.quiet import flair_device
 
     form = FORMATS[arguments.format]
@@ -326,12 +348,14 @@ def predict(arguments: argparse.Namespace) -> int:
             for lines in [arguments.sentences] if arguments.sentences else _read_lines(arguments.text):
                 tagged = tag_lines(tagger, lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized)
                 for line, sentence in zip(lines, tagged):
+                    drop_unlikely(sentence, tagger.label_type, arguments.at_least)
                     print(form(line, sentence, tagger.label_type), flush=not arguments.text)
                     if sentence is not None:
                         num_labels += len(sentence.get_labels(tagger.label_type))
                         num_sentences += 1
     if num_sentences and not num_labels and not arguments.quiet:
         found = f"nothing found in {num_sentences:,} sentence{'s' * (num_sentences > 1)}"
+        found += f" with a probability of {arguments.at_least:g} or more" * (arguments.at_least > 0)
         print(f"flair-nas: {found}; `flair-nas tag evaluate` says how much this tagger finds", file=sys.stderr)
     return 0
 

@@ -30,6 +30,7 @@ class RunFolder:
         settings: contents of ``config.yaml``.
         histories: lines of each ``history.jsonl`` by folder: a seed, a direction, or "" for the run's own folder.
         figures: contents of ``metrics.json``; empty without that file.
+        calibration: contents of ``calibration.json``; empty without that file.
         remarks: a sentence for each file that is damaged, or not there yet.
     """
 
@@ -39,6 +40,7 @@ class RunFolder:
     settings: JSON
     histories: dict[str, list[JSON]] = field(default_factory=dict)
     figures: JSON = field(default_factory=dict)
+    calibration: JSON = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -77,11 +79,14 @@ def _read(folder: Path, name: str) -> RunFolder:
     for path in sorted([*folder.glob("history.jsonl"), *folder.glob("*/history.jsonl")]):
         part = "" if path.parent == folder else path.parent.name
         run.histories[part] = read_history(path, run.remarks)
-    if (folder / "metrics.json").exists():
-        try:
-            run.figures.update(read_figures(folder / "metrics.json"))
-        except (OSError, ValueError):
-            run.remarks.append("metrics.json is damaged, so the final figures are missing.")
+    files = {"metrics.json": (run.figures, "final figures are")}
+    files["calibration.json"] = run.calibration, "reliability of scores is"
+    for file, (figures, title) in files.items():
+        if (folder / file).exists():
+            try:
+                figures.update(read_figures(folder / file))
+            except (OSError, ValueError):
+                run.remarks.append(f"{file} is damaged, so the {title} missing.")
     return run
 
 

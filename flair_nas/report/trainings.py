@@ -71,9 +71,22 @@ def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]
 def describe_training(run: RunFolder, detail: Detail) -> Section:
     """Return the section on a training."""
     section = begin_section(run)
+    if run.calibration:
+        _add_reliability(section, run.calibration, detail)
     figures = {name: figure for name, figure in run.figures.items() if name != "seeds"}
     section.fold("Final figures", list_settings(figures))
     return section
+
+
+def _add_reliability(section: Section, calibration: JSON, detail: Detail) -> None:
+    """Add the share of right labels by their score, before and after the calibration."""
+    curves = [Curve("exact scores", [0.0, 1.0], [0.0, 1.0], COLOURS[-1], "dot")]
+    for part, colour in zip(("before", "after"), COLOURS):
+        scores, shares = zip(*calibration[part]["bins"])
+        name = f"{part}, error {calibration[part]['error']:.1f} points"
+        curves.append(Curve(name, scores, shares, colour))
+    title = f"Scores on {calibration['part']} of {calibration['corpus']}, {calibration['after']['labels']:,} labels"
+    section.draw(reliability=draw_curves(curves, title, "mean score", "share of right labels", detail))
 
 
 def begin_section(run: RunFolder) -> Section:

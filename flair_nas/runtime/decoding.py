@@ -12,6 +12,14 @@ Floats = NDArray[np.floating[Any]]
 Numbers = NDArray[np.integer[Any]]
 
 
+class CRF(NamedTuple):
+    """Scores of a tag after another one, [tag, previous tag], and the tags before the first word and after the last."""
+
+    transitions: Floats
+    start: int
+    stop: int
+
+
 class Span(NamedTuple):
     """Words of one label, from `first` to the one before `end`; `score` is the probability of their tags."""
 
@@ -32,16 +40,34 @@ class Weights(NamedTuple):
         return min(1.0, float(np.exp(self.before[row, first] + self.after[row, end - 1])))
 
 
-def decode_viterbi(emissions: Floats, lengths: Numbers, transitions: Floats, start: int, stop: int) -> Numbers:
-    """Return the best tags of sentences under a CRF, [B, T].
+def decode(
+    emissions: Floats, lengths: Numbers, crf: CRF | None, names: Sequence[str], in_spans: bool
+) -> list[list[Span]]:
+    """Return the labels of sentences with their probabilities.
 
     Args:
         emissions: [B, T, tags].
         lengths: words of each sentence, [B].
-        transitions: scores of a tag after another one, [tag, previous tag].
-        start: the tag before the first word.
-        stop: the tag after the last word.
+        crf: the CRF; None if each word has its best tag.
+        names: names of the tags.
+        in_spans: tags are those of spans; otherwise each tag but O is a label.
     """
+    if crf is None:
+        numbers = emissions.argmax(2)
+        path = weigh_best(1 / np.exp(emissions - emissions.max(2, keepdims=True)).sum(2))  # the largest softmax
+    else:
+        numbers = decode_viterbi(emissions, lengths, crf)
+        path = weigh_crf(emissions, lengths, crf, numbers)
+    found = []
+    for row, (own, length) in enumerate(zip(numbers.tolist(), lengths)):
+        spans = find_labels([names[number] for number in own[:length]], in_spans)
+        found.append([span._replace(score=path.probability(row, span.first, span.end)) for span in spans])
+    return found
+
+
+def decode_viterbi(emissions: Floats, lengths: Numbers, crf: CRF) -> Numbers:
+    """Return the best tags of sentences under a CRF, [B, T], from emissions [B, T, tags] and lengths [B]."""
+    transitions, start, stop = crf
     batch, longest, tags = emissions.shape
     best = np.empty_like(emissions)  # score of the best path to each tag
     before = np.empty((longest, batch, tags), np.intp)  # the tag before it
@@ -61,15 +87,13 @@ def decode_viterbi(emissions: Floats, lengths: Numbers, transitions: Floats, sta
     return found
 
 
-def weigh_crf(
-    emissions: Floats, lengths: Numbers, transitions: Floats, start: int, stop: int, tags: Numbers
-) -> Weights:
-    """Return the weights of paths under a CRF.
+def weigh_crf(emissions: Floats, lengths: Numbers, crf: CRF, tags: Numbers) -> Weights:
+    """Return the weights of paths under a CRF, given their tags, [B, T].
 
-    They come of sums over all paths: forward-backward (Rabiner, 1989, section III.A). Arguments are those of
-    `decode_viterbi`, and the tags of the paths, [B, T].
+    They come of sums over all paths: forward-backward (Rabiner, 1989, section III.A).
     """
-    emissions, transitions = emissions.astype(np.float64), transitions.astype(np.float64)
+    emissions, transitions = emissions.astype(np.float64), crf.transitions.astype(np.float64)
+    start, stop = crf.start, crf.stop
     highest = transitions.max()
     weights = np.exp(transitions - highest)  # [tag, previous tag]
 
@@ -103,6 +127,13 @@ def weigh_best(probabilities: Floats) -> Weights:
     logs = np.log(probabilities.astype(np.float64))
     inside = logs.cumsum(1)
     return Weights(logs - inside, inside)
+
+
+def find_labels(tags: Sequence[str], in_spans: bool) -> list[Span]:
+    """Return the spans of tags, or each tag but O as a label of one word."""
+    if in_spans:
+        return find_spans(tags)
+    return [Span(tag, place, place + 1) for place, tag in enumerate(tags) if tag not in ("O", "_")]
 
 
 def find_spans(tags: Sequence[str]) -> list[Span]:

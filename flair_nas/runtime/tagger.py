@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flair_nas.errors import FlairNasError
-from flair_nas.runtime.decoding import Floats, Numbers, Span, decode_viterbi, find_spans, weigh_best, weigh_crf
+from flair_nas.runtime.decoding import CRF, Floats, Numbers, Span, decode
 from flair_nas.runtime.model import Model
 from flair_nas.runtime.settings import MODEL, TRANSITIONS, read_settings
 from flair_nas.runtime.vectors import KINDS, Given, Lookup
@@ -54,7 +54,7 @@ class Tagger:
             for e in settings["embeddings"]
         ]
         self._model = Model(folder / MODEL, threads)
-        self._transitions = np.load(folder / TRANSITIONS) if settings["crf"] else None
+        self._crf = CRF(np.load(folder / TRANSITIONS), *settings["crf"]) if settings["crf"] else None
 
     def __reduce__(self) -> tuple[type[Tagger], tuple[Path, Mapping[str, Lookup], int]]:
         """Pickle the arguments: a copy, or another process, loads the folder again."""
@@ -111,8 +111,10 @@ class Tagger:
             raise FlairNasError(f"batch_size must be at least 1, got {batch_size}")
         spans: list[list[Span]] = [[] for _ in sentences]
         for places in _batch(sentences, batch_size):
-            for place, found in zip(places, self._decode(*self._run([sentences[place] for place in places]))):
-                spans[place] = found
+            emissions, lengths = self._run([sentences[place] for place in places])
+            found = decode(emissions, lengths, self._crf, self._settings["tags"], self._settings["spans"])
+            for place, own in zip(places, found):
+                spans[place] = own
         return spans
 
     def _run(self, sentences: Sequence[Sequence[Word]]) -> tuple[Floats, Numbers]:
@@ -124,26 +126,6 @@ class Tagger:
             np.concatenate(vectors, axis=1, out=row[:length])
         (emissions,) = self._model.run(["emissions"], {"x": x, "lengths": lengths})
         return emissions, lengths
-
-    def _decode(self, emissions: Floats, lengths: Numbers) -> list[list[Span]]:
-        """Return the spans of sentences; of labels of tokens, one for each."""
-        if self._transitions is None:
-            numbers = emissions.argmax(2)
-            weights = weigh_best(1 / np.exp(emissions - emissions.max(2, keepdims=True)).sum(2))  # the largest softmax
-        else:
-            start, stop = self._settings["crf"]
-            given = emissions, lengths, self._transitions, start, stop
-            numbers = decode_viterbi(*given)
-            weights = weigh_crf(*given, numbers)
-        names, found = self._settings["tags"], []
-        for row, (own, length) in enumerate(zip(numbers.tolist(), lengths)):
-            tags = [names[number] for number in own[:length]]
-            if self._settings["spans"]:
-                spans = find_spans(tags)
-            else:
-                spans = [Span(tag, place, place + 1) for place, tag in enumerate(tags) if tag not in ("O", "_")]
-            found.append([span._replace(score=weights.probability(row, span.first, span.end)) for span in spans])
-        return found
 
 
 def _batch(sentences: Sequence[Sequence[Word]], batch_size: int) -> list[list[int]]:

@@ -175,6 +175,13 @@ def tokens_of(line: str, tokenized: bool = False) -> list[Token]:
     return tokens
 
 
+def drop_unlikely(sentence: Sentence | None, label_type: str, least: float) -> None:
+    """Remove the labels of a sentence whose score is below `least`."""
+    for label in [*sentence.get_labels(label_type)] if sentence else ():
+        if label.score < least:
+            label.data_point.remove_labels(label_type)
+
+
 def to_text(line: str, sentence: Sentence | None, label_type: str) -> str:
     """Return the line with its spans in brackets: ``[PER Ada Lovelace] lived in [LOC London].``"""
     labels = sentence.get_labels(label_type) if sentence else []

@@ -367,6 +367,45 @@ def test_tokenized_text_is_split_at_spaces_alone(model: Path, capsys: CAPTURE) -
         assert json.loads(out)["tokens"] == tokens
 
 
+def test_labels_below_a_probability_are_left_out(model: Path, capsys: CAPTURE) -> None:
+    def labels(*flags: object) -> list[dict[str, Any]]:
+        out = printed(capsys, "tag", "predict", "-q", "--model", model, "--format", "jsonl", *flags, ADA)
+        found: list[dict[str, Any]] = json.loads(out)["labels"]
+        return found
+
+    everything = labels()
+    middle = sorted(label["score"] for label in everything)[1]
+    assert len(everything) > 1 and labels("--at-least", 0) == everything and labels("--at-least", 1) == []
+    assert labels("--at-least", middle) == [label for label in everything if label["score"] >= middle]
+    assert main(["tag", "predict", "--model", str(model), "--at-least", "1", ADA]) == 0
+    assert "nothing found in 1 sentence with a probability of 1 or more" in capsys.readouterr().err
+    wrong = refused(capsys, "tag", "predict", "--model", model, "--at-least", 80, ADA)
+    assert "--at-least must be at least 0 and at most 1, got '80'" in wrong
+
+
+def test_calibration_is_stored_in_all_files_and_told(model: Path, corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(model, run)
+    before = printed(capsys, "tag", "predict", "--model", run, "--format", "jsonl", ADA)
+    assert main(["tag", "evaluate", "--model", str(run), "--calibration"]) == 0
+    found = capsys.readouterr()
+    assert re.search(r"temperature [\d.]+, fitted on dev; expected calibration error of \d+ labels", found.out)
+    assert f"{run} now has these scores; its labels are as before" in found.out
+    assert "mostly chance" in found.err
+    after = printed(capsys, "tag", "predict", "--model", run, "--format", "jsonl", ADA)
+    (run / "model.safetensors").unlink()
+    (run / "config.json").unlink()
+    assert printed(capsys, "tag", "predict", "--model", run, "--format", "jsonl", ADA) == after
+    old, new = (json.loads(text)["labels"] for text in (before, after))
+    assert [label["text"] for label in new] == [label["text"] for label in old]
+    assert all(one["score"] != other["score"] for one, other in zip(new, old, strict=True))
+    figures = json.loads(printed(capsys, "tag", "evaluate", "-q", "--model", run, "--json", "--calibration"))
+    assert figures["calibration"]["part"] == "test" and len(figures["calibration"]["after"]["bins"]) > 1
+    flags = ("tag", "evaluate", "--calibration", "--model")
+    assert "needs the dev part of a corpus" in refused(capsys, *flags, run, "--file", Path(corpus) / "test.txt")
+    assert "is not on this machine" in refused(capsys, *flags, "hf://owner/name")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("bfloat16")
 def test_bfloat16_changes_scores_a_little(model: Path, corpus: str, capsys: CAPTURE) -> None:

@@ -35,6 +35,7 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.trainer import search_genotype
 from flair_nas.settings.fields import make_settings
 from flair_nas.settings.resolve import to_yaml
+from flair_nas.storage.files import hash_data
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tune.answer import make_answer
 from flair_nas.tune.candidates import Candidate, make_candidate
@@ -372,6 +373,24 @@ def test_runs_of_different_kinds_are_sections(run: Path, text: Path, tmp_path: P
     assert "test_f1 21.5" in shown and "forward: 2 of 5 epochs so far in 2 s" in shown
     (tagger / "metrics.json").write_text("{")
     assert "metrics.json is damaged" in texts(report(tagger, out=tmp_path / "page.html"))
+
+
+def test_the_reliability_of_calibrated_scores_is_drawn(tmp_path: Path) -> None:
+    tagger = save(tmp_path / "tagger", TaggerConfig(epochs=1), {"seed-1": [{"epoch": 1, "dev_f1": 9.0}]})
+    parts = {
+        name: {"error": error, "by_chance": 1.0, "labels": 40, "bins": [[0.5, share], [0.9, 0.9]]}
+        for name, error, share in (("before", 12.0, 0.2), ("after", 2.0, 0.5))
+    }
+    figures = {"corpus": "mine", "part": "test", "temperature": 1.5, **parts}
+    (tagger / "calibration.json").write_text(json.dumps(figures | {"sha256": hash_data(figures)}))
+    curves = figure_titled(report(tagger, out=tmp_path / "page.html"), "Scores on test of mine, 40 labels")["data"]
+    assert [curve["name"] for curve in curves] == [
+        "exact scores", "before, error 12.0 points", "after, error 2.0 points",
+    ]  # fmt: skip
+    assert curves[1]["x"] == [0.5, 0.9] and curves[1]["y"] == [0.2, 0.9]
+    (tagger / "calibration.json").write_text(json.dumps(figures))
+    page = report(tagger, out=tmp_path / "page.html")
+    assert "calibration.json is damaged, so the reliability of scores is missing" in texts(page)
 
 
 # --- tunings ---

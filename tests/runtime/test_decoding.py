@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from flair.data import Dictionary, get_spans_from_bio
-from flair.models.sequence_tagger_utils.crf import CRF
+from flair.models.sequence_tagger_utils import crf as flair_crf
 from flair.models.sequence_tagger_utils.viterbi import ViterbiDecoder
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flair_nas.runtime.decoding import Floats, decode_viterbi, find_spans, weigh_best, weigh_crf
+from flair_nas.runtime.decoding import CRF, Floats, decode_viterbi, find_spans, weigh_best, weigh_crf
 
 TAGS = st.sampled_from(["O", "", "_", *("-".join(p) for p in itertools.product("BIES", ("PER", "LOC")))])
 
@@ -31,14 +31,14 @@ def test_tags_of_the_crf_are_those_of_flair() -> None:
     names = Dictionary(add_unk=False)
     for name in ("O", "B-PER", "E-PER", "<START>", "<STOP>"):
         names.add_item(name)
-    crf = CRF(names, len(names), init_from_state_dict=False)
+    crf = flair_crf.CRF(names, len(names), init_from_state_dict=False)
     transitions = crf.transitions.detach()
     lengths = torch.tensor([6, 3, 1])
     emissions = 2 * torch.randn(3, 6, len(names))
     decoder = ViterbiDecoder(names)
     found, _ = decoder.decode((crf(emissions).detach(), lengths, transitions), False, [])
-    ends = decoder.start_tag, decoder.stop_tag
-    tags = decode_viterbi(emissions.numpy(), lengths.numpy(), transitions.numpy(), *ends)
+    own = CRF(transitions.numpy(), decoder.start_tag, decoder.stop_tag)
+    tags = decode_viterbi(emissions.numpy(), lengths.numpy(), own)
     for row, length, expected in zip(tags, lengths, found):
         assert [names.get_item_for_index(tag) for tag in row[:length]] == [tag for tag, _ in expected]
 
@@ -56,7 +56,7 @@ LENGTHS = st.lists(st.integers(1, 5), min_size=1, max_size=3)
 def test_no_path_is_better_than_the_one_found(seed: int, lengths: list[int]) -> None:
     draw = np.random.default_rng(seed)
     emissions, transitions = draw.normal(size=(len(lengths), max(lengths), 4)), draw.normal(size=(4, 4))
-    found = decode_viterbi(emissions, np.array(lengths), transitions, 2, 3)
+    found = decode_viterbi(emissions, np.array(lengths), CRF(transitions, 2, 3))
     for own, row, length in zip(found.tolist(), emissions, lengths):
         best = max(path_score(row, transitions, path) for path in itertools.product(range(4), repeat=length))
         assert path_score(row, transitions, own[:length]) >= best - 1e-9
@@ -72,7 +72,7 @@ def test_a_probability_is_the_share_of_all_paths_that_have_the_tags(
     if forbids:  # as Flair does
         transitions[2], transitions[:, 3] = -10_000, -10_000
     tags = draw.integers(0, 2, size=emissions.shape[:2])  # any path, not only the best one
-    weights = weigh_crf(emissions, np.array(lengths), transitions, 2, 3, tags)
+    weights = weigh_crf(emissions, np.array(lengths), CRF(transitions, 2, 3), tags)
     for number, (row, length, path) in enumerate(zip(emissions, lengths, tags.tolist())):
         paths = [*itertools.product(range(4), repeat=length)]
         scores = np.array([path_score(row, transitions, other) for other in paths])

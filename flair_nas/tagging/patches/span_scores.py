@@ -15,7 +15,7 @@ from flair.models.sequence_tagger_model import SequenceTagger
 from flair.models.sequence_tagger_utils.viterbi import ViterbiDecoder
 from torch import Tensor
 
-from flair_nas.runtime.decoding import Weights, find_spans, weigh_best, weigh_crf
+from flair_nas.runtime.decoding import CRF, Weights, find_labels, weigh_best, weigh_crf
 from flair_nas.tagging.patches.viterbi_loss import FastCRF, get_emissions, use_fast_crf
 
 Scored = list[tuple[str, float]]
@@ -57,7 +57,7 @@ class _Decoder(ViterbiDecoder):
 
     def __init__(self, tagger: SequenceTagger) -> None:
         super().__init__(tagger.label_dictionary)
-        self.predict_spans = tagger.predict_spans
+        self.in_spans = tagger.predict_spans
 
     def decode(
         self,
@@ -68,12 +68,13 @@ class _Decoder(ViterbiDecoder):
         """Return Flair's tags with their probabilities, and Flair's scores of all tags if they are wanted."""
         found, of_all = super().decode(features_tuple, probabilities_for_all_classes, sentences)
         features, lengths, transitions = features_tuple
-        weights, emissions = (tensor.double().cpu().numpy() for tensor in (transitions, get_emissions(features)))
+        emissions = get_emissions(features).double().cpu().numpy()
         numbers = np.zeros(emissions.shape[:2], np.intp)
         for row, tags in zip(numbers, found):
             row[: len(tags)] = [self.tag_dictionary.get_idx_for_item(tag) for tag, _ in tags]
-        path = weigh_crf(emissions, lengths.numpy(), weights, self.start_tag, self.stop_tag, numbers)
-        return [_score(tags, path, row, self.predict_spans) for row, tags in enumerate(found)], of_all
+        crf = CRF(transitions.double().cpu().numpy(), self.start_tag, self.stop_tag)
+        path = weigh_crf(emissions, lengths.numpy(), crf, numbers)
+        return [_score(tags, path, row, self.in_spans) for row, tags in enumerate(found)], of_all
 
 
 def _infer(tagger: SequenceTagger, features: Tensor, batch: list[Sentence], for_all: bool) -> Any:
@@ -88,6 +89,6 @@ def _score(tags: Scored, path: Weights, row: int, in_spans: bool) -> Scored:
     """Return tags with the probability of each, or in a span with that of the span, of which Flair takes the mean."""
     names = [tag for tag, _ in tags]
     scores = [path.probability(row, place, place + 1) for place in range(len(names))]
-    for span in find_spans(names) if in_spans else ():
+    for span in find_labels(names, in_spans):
         scores[span.first : span.end] = [path.probability(row, span.first, span.end)] * (span.end - span.first)
     return [*zip(names, scores)]
