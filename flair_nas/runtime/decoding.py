@@ -37,7 +37,7 @@ class Weights(NamedTuple):
 
     def probability(self, row: int, first: int, end: int) -> float:
         """Return the probability that words from `first` to the one before `end` have the tags of their path."""
-        return min(1.0, float(np.exp(self.before[row, first] + self.after[row, end - 1])))
+        return float(np.minimum(np.exp(self.before[row, first] + self.after[row, end - 1]), 1.0))
 
 
 def decode(
@@ -106,13 +106,13 @@ def weigh_crf(emissions: Floats, lengths: Numbers, crf: CRF, tags: Numbers) -> W
     forward[:, 0] = emissions[:, 0] + transitions[:, start]
     backward[:, -1] = transitions[stop]
     longest, rows = emissions.shape[1], np.arange(len(emissions))
-    with np.errstate(divide="ignore"):  # no path has a forbidden tag
+    with np.errstate(divide="ignore", invalid="ignore"):  # no path has a forbidden tag; emissions may be NaN
         for place in range(1, longest):
             forward[:, place] = emissions[:, place] + advance(forward[:, place - 1], weights.T)
         for place in range(longest - 2, -1, -1):
             sums = advance(emissions[:, place + 1] + backward[:, place + 1], weights)
             backward[:, place] = np.where((place < lengths - 1)[:, None], sums, transitions[stop])
-    total = np.logaddexp.reduce(forward[rows, lengths - 1] + transitions[stop], 1)
+        total = np.logaddexp.reduce(forward[rows, lengths - 1] + transitions[stop], 1)
     places = tags[..., None]
     steps = np.take_along_axis(emissions, places, 2)[..., 0]  # [B, T]
     steps[:, 0] = 0.0
