@@ -87,10 +87,11 @@ def decode_viterbi(emissions: Floats, lengths: Numbers, crf: CRF) -> Numbers:
     return found
 
 
-def weigh_crf(emissions: Floats, lengths: Numbers, crf: CRF, tags: Numbers) -> Weights:
-    """Return the weights of paths under a CRF, given their tags, [B, T].
+def sum_paths(emissions: Floats, lengths: Numbers, crf: CRF) -> tuple[Floats, Floats, Floats]:
+    """Return the logarithms of three sums over paths: forward-backward (Rabiner, 1989, section III.A).
 
-    They come of sums over all paths: forward-backward (Rabiner, 1989, section III.A).
+    These are of paths that end in a tag at a word, [B, T, tags]; of the rest of paths behind it, [B, T, tags]; and of
+    all paths, [B].
     """
     emissions, transitions = emissions.astype(np.float64), crf.transitions.astype(np.float64)
     start, stop = crf.start, crf.stop
@@ -102,7 +103,7 @@ def weigh_crf(emissions: Floats, lengths: Numbers, crf: CRF, tags: Numbers) -> W
         sums: Floats = np.log(np.exp(logs - largest) @ matrix) + (largest + highest)
         return sums
 
-    forward, backward = np.empty_like(emissions), np.empty_like(emissions)  # logarithms of sums over paths
+    forward, backward = np.empty_like(emissions), np.empty_like(emissions)
     forward[:, 0] = emissions[:, 0] + transitions[:, start]
     backward[:, -1] = transitions[stop]
     longest, rows = emissions.shape[1], np.arange(len(emissions))
@@ -112,11 +113,26 @@ def weigh_crf(emissions: Floats, lengths: Numbers, crf: CRF, tags: Numbers) -> W
         for place in range(longest - 2, -1, -1):
             sums = advance(emissions[:, place + 1] + backward[:, place + 1], weights)
             backward[:, place] = np.where((place < lengths - 1)[:, None], sums, transitions[stop])
-        total = np.logaddexp.reduce(forward[rows, lengths - 1] + transitions[stop], 1)
+        return forward, backward, np.logaddexp.reduce(forward[rows, lengths - 1] + transitions[stop], 1)
+
+
+def find_marginals(emissions: Floats, lengths: Numbers, crf: CRF | None) -> Floats:
+    """Return the probability of each tag of each word, [B, T, tags]."""
+    if crf is None:
+        chances = np.exp(emissions - emissions.max(2, keepdims=True))
+        marginals: Floats = chances / chances.sum(2, keepdims=True)
+        return marginals
+    forward, backward, total = sum_paths(emissions, lengths, crf)
+    return np.exp(forward + backward - total[:, None, None])
+
+
+def weigh_crf(emissions: Floats, lengths: Numbers, crf: CRF, tags: Numbers) -> Weights:
+    """Return the weights of paths under a CRF, given their tags, [B, T]."""
+    forward, backward, total = sum_paths(emissions, lengths, crf)
     places = tags[..., None]
-    steps = np.take_along_axis(emissions, places, 2)[..., 0]  # [B, T]
+    steps = np.take_along_axis(emissions.astype(np.float64), places, 2)[..., 0]  # [B, T]
     steps[:, 0] = 0.0
-    steps[:, 1:] += transitions[tags[:, 1:], tags[:, :-1]]
+    steps[:, 1:] += crf.transitions[tags[:, 1:], tags[:, :-1]]
     inside = steps.cumsum(1)  # score of the path from the first word to each
     before = np.take_along_axis(forward, places, 2)[..., 0] - inside
     return Weights(before, np.take_along_axis(backward, places, 2)[..., 0] + inside - total[:, None])

@@ -117,12 +117,12 @@ def fit_temperature(tagger: SequenceTagger, sentences: Sequence[Sentence], label
     in_spans = tagger.predict_spans
     names = [name.decode() for name in tagger.label_dictionary.idx2item]
     batches = []
-    for some, emissions, lengths in _emissions(tagger, sentences):
+    for some, emissions, lengths in emissions_of(tagger, sentences):
         gold = [{*find_labels(tags_of(sentence, label_type), in_spans)} for sentence in some]
         batches.append((emissions, lengths, gold))
 
     def decoded(temperature: float) -> Iterator[tuple[Span, bool]]:
-        crf = _crf_of(tagger, temperature)
+        crf = crf_of(tagger, temperature)
         for emissions, lengths, gold in batches:
             for own, spans in zip(gold, decode(emissions / temperature, lengths, crf, names, in_spans)):
                 yield from ((span, span._replace(score=1.0) in own) for span in spans)
@@ -143,7 +143,7 @@ def fit_temperature(tagger: SequenceTagger, sentences: Sequence[Sentence], label
     return float(np.exp(minimize_scalar(loss, bounds=np.log(_LIMITS), method="bounded").x))
 
 
-def _emissions(
+def emissions_of(
     tagger: SequenceTagger, sentences: Sequence[Sentence]
 ) -> Iterator[tuple[list[Sentence], Floats, Numbers]]:
     """Yield batches of sentences with their emissions [B, T, tags] and lengths [B]."""
@@ -163,7 +163,7 @@ def _emissions(
             sentence.clear_embeddings()
 
 
-def _crf_of(tagger: SequenceTagger, temperature: float) -> CRF | None:
+def crf_of(tagger: SequenceTagger, temperature: float) -> CRF | None:
     if not tagger.use_crf:
         return None
     decoder, transitions = tagger.viterbi_decoder, tagger.crf.transitions.detach()

@@ -1,0 +1,1 @@
+"""Small taggers that learn from large ones."""
