@@ -50,9 +50,11 @@ from flair_nas.tagging.patches.viterbi_loss import use_fast_crf as use_fast_crf
 from flair_nas.tagging.prediction import load_tagger as load_tagger
 from flair_nas.tagging.prediction import tag_lines as tag_lines
 from flair_nas.tagging.training import train_taggers as train_taggers
+from flair_nas.tune.config import DistilConfig as DistilConfig
 from flair_nas.tune.config import TextTuneConfig as TextTuneConfig
 from flair_nas.tune.config import TuneConfig as TuneConfig
 from flair_nas.tune.parts import Range as Range
+from flair_nas.tune.tuning import distil_tagger as distil_tagger
 from flair_nas.tune.tuning import tune_language_model as tune_language_model
 from flair_nas.tune.tuning import tune_tagger as tune_tagger
 from flair_nas.version import __version__ as __version__

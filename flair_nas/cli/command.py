@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from flair_nas.cli.charlm import add_parser as add_charlm
 from flair_nas.cli.convert import add_parser as add_convert
+from flair_nas.cli.distil import add_parser as add_distil
 from flair_nas.cli.embed import add_parser as add_embed
 from flair_nas.cli.forgetting import add_parser as add_forgetting
 from flair_nas.cli.genotypes import add_parser as add_genotypes
@@ -58,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     help = "show the version; with -v also those of libraries, and the kernels"
     parser.add_argument("--version", action="version", version=f"flair-nas {__version__}", help=help)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    train = (add_search, add_forgetting, add_tune, add_convert, add_tag, add_lm, add_charlm, add_embed)
+    train = (add_search, add_forgetting, add_tune, add_distil, add_convert, add_tag, add_lm, add_charlm, add_embed)
     for add_parser in (*train, add_report, add_genotypes):
         add_parser(verbs)
     return parser

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flair_nas.cli.flags import Actions, add_action, add_run_flags, peek_setting, refuse_flags_of, settings_of_run
 from flair_nas.cli.log import quiet_flair, shows_progress
@@ -14,6 +16,9 @@ from flair_nas.storage.paths import typed
 from flair_nas.tagging.config import check_corpus
 from flair_nas.tune.config import TextTuneConfig, TuneConfig, TuneSettings
 from flair_nas.tune.parts import TAGGER_PARTS, TEXT_PARTS
+
+if TYPE_CHECKING:
+    from flair_nas.tune.tuning import Tuning
 
 _PARTS = "\n".join(
     f"{what}: {', '.join(f'{name} ({part.help})' for name, part in parts.items())}"
@@ -62,8 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
         check_corpus(config.corpus)
     with exit_on_signal():
         quiet_flair(arguments)
-        from flair_nas.tune.answer import summarize
-        from flair_nas.tune.report import ALL_CANDIDATES, suggest_flags, suggest_longer_training
         from flair_nas.tune.tuning import estimate_tuning, tune_language_model, tune_tagger
 
     if arguments.estimate:
@@ -74,6 +77,15 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         assert isinstance(config, TextTuneConfig)
         tuning = tune_language_model(config, out)
+    print_tuning(tuning, out, "tune")
+    return 0
+
+
+def print_tuning(tuning: Tuning, out: Path, verb: str) -> None:
+    """Print the answer of a tuning and the next command; `verb` goes on with it."""
+    from flair_nas.tune.answer import summarize
+    from flair_nas.tune.report import ALL_CANDIDATES, suggest_flags, suggest_longer_training
+
     config, answer = tuning.config, tuning.answer
     print(tuning.report.partition(ALL_CANDIDATES)[0], end="")
     print(f"answer, and all settings: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
@@ -81,10 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
     if answer.found_nothing:
         print(f"next: {suggest_longer_training(config)}")
     elif flags := suggest_flags(answer, config):
-        print(f"next: keep the baseline, or: flair-nas tune --resume {typed(out)} {flags}")
+        print(f"next: keep the baseline, or: flair-nas {verb} --resume {typed(out)} {flags}")
     elif isinstance(config, TextTuneConfig):
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")
     else:
         print(f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."')
     print(f"report: flair-nas report {typed(out)}")
-    return 0

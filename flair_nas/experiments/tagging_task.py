@@ -25,16 +25,18 @@ LAYERS = LAYER_NAMES
 _FEW_LABELS = 100
 _TIMED = 32  # sentences, a batch
 _STEPS = 4  # batches measured together, as they differ in length
-_CORPUS_SETTINGS = tuple(get_kinds(CorpusSettings))
+_DATA_SETTINGS = (*get_kinds(CorpusSettings), "taught")
 
 
 def read(settings: Settings) -> Any:
     """Return the corpus, and check that its dev part has labels."""
     from flair_nas.tagging.data.corpora import check_labelled, load_corpus_of
+    from flair_nas.tagging.training import with_taught
 
-    data = load_corpus_of(CorpusSettings(**{name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
+    config = TaggerConfig(**{name: settings[name] for name in _DATA_SETTINGS if name in settings})
+    data = load_corpus_of(config)
     check_labelled(data)
-    return data
+    return with_taught(data, config)
 
 
 @functools.lru_cache(maxsize=1)
@@ -45,13 +47,12 @@ def _read_once(names: str) -> tuple[Any, list[str]]:
 
 def _corpus(settings: Settings) -> Any:
     """Return the corpus; vectors of other embeddings are forgotten, as their names may be the same."""
-    from flair_nas.tagging.data.corpora import sentences_of
+    from flair_nas.tagging.data.frozen_embeddings import all_sentences
 
-    data, embedded = _read_once(json.dumps({name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
+    data, embedded = _read_once(json.dumps({name: settings[name] for name in _DATA_SETTINGS if name in settings}))
     if embedded != settings["embeddings"]:
-        for part in (data.corpus.train, data.corpus.dev, data.corpus.test):
-            for sentence in sentences_of(part):
-                sentence.clear_embeddings()
+        for sentence in all_sentences(data):
+            sentence.clear_embeddings()
         embedded[:] = settings["embeddings"]
     return data
 
@@ -85,8 +86,8 @@ def estimate(settings: Settings) -> dict[str, Any]:
     from flair.training_utils import store_embeddings
 
     from flair_nas.tagging.data.corpora import sentences_of
-    from flair_nas.tagging.data.frozen_embeddings import frozen_members, is_kept
-    from flair_nas.tagging.training import build_tagger
+    from flair_nas.tagging.data.frozen_embeddings import all_sentences, frozen_members, is_kept
+    from flair_nas.tagging.training import build_tagger, training_part
 
     config, data = TaggerConfig(**settings), _corpus(settings)
     if config.device is not None:
@@ -94,11 +95,11 @@ def estimate(settings: Settings) -> dict[str, Any]:
     started = time.perf_counter()
     tagger = build_tagger(config, data)
     around = time.perf_counter() - started
-    parts = [sentences_of(part) for part in (data.corpus.train, data.corpus.dev, data.corpus.test)]
-    train, dev = (random.Random(1).sample(part, min(len(part), _STEPS * config.batch_size)) for part in parts[:2])
+    parts = [sentences_of(part) for part in (data.corpus.train, data.corpus.dev)]
+    train, dev = (random.Random(1).sample(part, min(len(part), _STEPS * config.batch_size)) for part in parts)
     started = time.perf_counter()
     tagger.embeddings.embed([*train, *dev])
-    embedding = (time.perf_counter() - started) / len([*train, *dev]) * sum(map(len, parts))
+    embedding = (time.perf_counter() - started) / len([*train, *dev]) * len(all_sentences(data))
     batches = [train[start : start + config.batch_size] for start in range(0, len(train), config.batch_size)]
     cycle = itertools.cycle(batches)
 
@@ -108,7 +109,8 @@ def estimate(settings: Settings) -> dict[str, Any]:
         return tagger.forward_loss(batch)[0]
 
     step = train_step(tagger, loss, flair.device, config.precision)
-    training = time_steps(step, len(batches)) * len(parts[0]) / len(train) * len(batches)
+    sentences = len(training_part(config, data))  # type: ignore[arg-type]  # a `ConcatDataset`
+    training = time_steps(step, len(batches)) * sentences / len(train) * len(batches)
     tagger.eval()
     predict = functools.partial(tagger.predict, dev, 64, label_name="timed", embedding_storage_mode="cpu")
     evaluation = time_steps(predict, 1) * len(parts[1]) / len(dev)

@@ -164,6 +164,7 @@ def emissions_of(
 
 
 def crf_of(tagger: SequenceTagger, temperature: float) -> CRF | None:
+    """Return the CRF of a tagger, whose scores are divided by a temperature, or None."""
     if not tagger.use_crf:
         return None
     decoder, transitions = tagger.viterbi_decoder, tagger.crf.transitions.detach()

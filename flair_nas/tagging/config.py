@@ -135,6 +135,10 @@ class TaggerConfig(CorpusSettings):
         "this corpus), gpu; or none, to compute them in each epoch (cpu, or disk if they are large)",
         choices=("none", "cpu", "disk", "gpu"),
     )
+    taught: str | None = setting(
+        None, "folder of sentences that teachers have labelled, as flair-nas distil writes it; they are learned, too"
+    )
+    taught_weight: float = setting(1.0, "weight of their loss; 0 leaves them out", low=0, high=1000)
     precision: str = setting("float32", "float32 or bfloat16 (autocast)", choices=("float32", "bfloat16"))
     device: str | None = device_setting()
 

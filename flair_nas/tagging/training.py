@@ -21,6 +21,7 @@ from typing import Any, cast
 import flair
 import torch
 from flair.data import Corpus, Sentence
+from flair.datasets import FlairDatapointDataset
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 from torch.utils.data import ConcatDataset, Dataset
@@ -41,6 +42,8 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, load_corpus_of, sentences_of
 from flair_nas.tagging.data.embeddings import FORMER_CHAR, build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import keep_frozen
+from flair_nas.tagging.distillation.soft_loss import use_soft_loss
+from flair_nas.tagging.distillation.targets import read_targets
 from flair_nas.tagging.epochs import EpochPlugin
 from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger
 from flair_nas.tagging.patches.span_scores import use_probabilities
@@ -111,7 +114,7 @@ def train_taggers(
         )
         with open_run(out, config, may_change=config.may_change, command="flair-nas tag train") as run:
             bars = sys.stderr.isatty() if progress is None else progress
-            metrics = _train_seeds(run, corpus or load_corpus_of(config), parts, bars)
+            metrics = _train_seeds(run, with_taught(corpus or load_corpus_of(config), config), parts, bars)
             if as_data:
                 write_as_data(run.folder)
             return metrics
@@ -134,7 +137,7 @@ def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[
     run.config = config = _extend_settings(run)
     check_labelled(corpus)
     describe_corpus(corpus)
-    _warn_of_length(config, corpus.corpus)
+    _warn_of_length(config, corpus)
     warn_of_risks(config.rnn)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
     done = {seed: _read_result(runs[seed], corpus, seed, parts) for seed in config.seeds}
@@ -181,9 +184,16 @@ def _extend_settings(run: Run[TaggerConfig]) -> TaggerConfig:
     return dataclasses.replace(config, seeds=seeds, epochs=epochs)
 
 
-def _warn_of_length(config: TaggerConfig, corpus: Corpus[Sentence]) -> None:
+def with_taught(corpus: TaggingCorpus, config: TaggerConfig) -> TaggingCorpus:
+    """Return a corpus with the sentences that teachers have labelled, unless it has them."""
+    if config.taught is None or corpus.taught is not None:
+        return corpus
+    return corpus._replace(taught=read_targets(config.taught))
+
+
+def _warn_of_length(config: TaggerConfig, corpus: TaggingCorpus) -> None:
     """Warn of a sentence so long that Flair's CRF takes gigabytes. It pads the whole batch to that length."""
-    longest = max(len(sentence) for sentence in sentences_of(_training_part(config, corpus)))
+    longest = max(len(sentence) for sentence in sentences_of(training_part(config, corpus)))
     if config.crf and longest * config.batch_size > _LONG_FOR_CRF:
         log.warning(
             "train has a sentence of %d tokens, to which Flair's CRF pads its whole batch; part it (an empty line ends "
@@ -205,7 +215,7 @@ def rnn_type(config: TaggerConfig) -> str:
 def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
     """Return an untrained tagger with random weights and the labels of the training part."""
     with no_flair_bars():
-        learned = Corpus(train=_training_part(config, corpus.corpus), sample_missing_splits=False)
+        learned = Corpus(train=_gold_part(config, corpus.corpus), sample_missing_splits=False)
         dictionary = learned.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
     reproject = config.reproject
     tagger = SequenceTagger(
@@ -221,6 +231,8 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
         word_dropout=config.word_dropout,
         locked_dropout=config.locked_dropout,
     )
+    if corpus.taught is not None and config.taught_weight:
+        use_soft_loss(tagger, corpus.taught, config.taught_weight)
     return use_probabilities(tagger)  # decodes faster, too
 
 
@@ -322,9 +334,18 @@ def _train_seed(
     return run.finish(result)
 
 
-def _training_part(config: TaggerConfig, corpus: Corpus[Sentence]) -> Dataset[Sentence]:
-    """Return the sentences that a tagger learns from."""
+def _gold_part(config: TaggerConfig, corpus: Corpus[Sentence]) -> Dataset[Sentence]:
+    """Return the sentences with gold labels that a tagger learns from."""
     return ConcatDataset([corpus.train, corpus.dev]) if config.train_with_dev else corpus.train  # type: ignore[list-item, return-value]
+
+
+def training_part(config: TaggerConfig, corpus: TaggingCorpus) -> Dataset[Sentence]:
+    """Return all sentences that a tagger learns from."""
+    gold = _gold_part(config, corpus.corpus)
+    if corpus.taught is None or not config.taught_weight:
+        return gold
+    taught = FlairDatapointDataset([sentence for sentence, _ in corpus.taught.sentences])
+    return ConcatDataset([gold, taught])
 
 
 def _run_trainer(plugin: EpochPlugin, start: int) -> None:
@@ -333,7 +354,7 @@ def _run_trainer(plugin: EpochPlugin, start: int) -> None:
     Flair's own state cannot be resumed exactly.
     """
     config = plugin.config
-    train_only = Corpus(train=_training_part(config, plugin.tagging_corpus.corpus), sample_missing_splits=False)
+    train_only = Corpus(train=training_part(config, plugin.tagging_corpus), sample_missing_splits=False)
     with contextlib.ExitStack() as stack:
         stack.enter_context(no_flair_remarks("Corpus: ", "Test data not provided"))  # the trainer sees one part only
         stack.enter_context(warnings.catch_warnings())

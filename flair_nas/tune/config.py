@@ -139,6 +139,34 @@ class TuneConfig(TuneSettings, TaggerConfig):  # type: ignore[misc]  # its learn
         raise_problems(problems)
 
 
+@takes_flair_names
+@dataclass
+class DistilConfig(TuneConfig):
+    """Settings of `distil_tagger`; each is also a flag of ``flair-nas distil`` and a key of a ``--config`` file.
+
+    Raises:
+        FlairNasError: settings cannot be used; the message names all of them.
+
+    Example:
+        >>> from flair_nas import DistilConfig
+        >>> DistilConfig(teacher=["runs/large"], text="raw.txt", corpus="demo").taught_weight
+        0.0
+    """
+
+    may_change: ClassVar[tuple[str, ...]] = (*TuneConfig.may_change, "taught")
+
+    teacher: list[str] = setting([], "taggers to learn from, as for tag predict --model; the mean of several counts")
+    text: str | None = setting(None, "raw text that they label, a sentence a line: a file, or a folder of files")
+    rnn: str = setting("small-relu-tanh", "the student's layer")
+    taught: str | None = setting(None, "made in the folder of the run")
+    taught_weight: float = setting(0.0, "weight of what teachers say, of the baseline", low=0, high=1000)
+
+    def __post_init__(self) -> None:
+        self.vary = self.vary or ["taught"]
+        super().__post_init__()
+        raise_problems([f"give {name}" for name in ("teacher", "text") if not getattr(self, name)])
+
+
 @dataclass
 class TextTuneConfig(TuneSettings, LanguageModelSettings):
     """Settings of `tune_language_model`; each is also a flag of ``flair-nas tune --text``.

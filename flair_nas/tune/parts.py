@@ -21,6 +21,8 @@ from flair_nas.tagging.config import CorpusSettings
 
 SMALL_CELLS = ("small-relu-tanh", "small-relu", "small-tanh")
 """Bundled cells of one or two nodes: the first usual layers on tags."""
+TAUGHT = (0.0, 0.3, 1.0, 3.0)
+"""Weights of sentences that teachers have labelled."""
 _DRAWS = 50  # for a cell
 EMBEDDED = "embeddings: "
 """Beginning of the names of dimensions that tell if an embedding is used."""
@@ -117,6 +119,9 @@ TAGGER_PARTS = {
     "dropout": Part("word and locked dropout", _fixed(word_dropout=Range(0.0, 0.1), locked_dropout=Range(0.0, 0.5))),
     "batch": Part("sentences a batch", _fixed(batch_size=(4, 8, 16, 32))),
     "crf": Part("with or without a CRF", _fixed(crf=(True, False))),
+    "taught": Part(
+        "weight of the sentences of --taught", lambda config: {"taught_weight": TAUGHT} if config.taught else {}
+    ),
     "map": Part("with or without a linear map on the embeddings", _fixed(reproject=(True, False))),
 }
 """Parts of a tagger."""

@@ -93,7 +93,9 @@ class Study(Trials):
 
     def pace(self, candidate: Candidate) -> Pace:
         """Return the pace of a candidate, or of those that are most like it."""
+        heavy = bool(candidate.settings.get("taught_weight"))  # sentences that teachers have labelled take most time
         known = [c for c in self.candidates if self.run(c).get("seconds")]
+        known = [c for c in known if bool(c.settings.get("taught_weight")) == heavy]
         if candidate in known:
             return mean_pace([self.run(candidate)])
         if not known:
@@ -112,6 +114,7 @@ class Study(Trials):
         if "estimate" not in self.ledger.plan:
             log.info("a few batches of the baseline tell what an epoch takes")
             settings = self.baseline.settings | self.config.task.work.seeded(self.config.seeds[0])
+            settings |= {"taught_weight": 1.0} if settings.get("taught") else {}
             job = Job("estimate", self.config.task.work.estimate, (settings,))
             (outcome,) = run_here([job]) if here else self.pool.run([job])
             if outcome.error is not None:

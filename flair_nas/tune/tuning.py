@@ -7,9 +7,10 @@ OUT/model.pt         its model               OUT/model.safetensors   and config.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,21 @@ from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.runs.duration import duration
-from flair_nas.runs.run import open_run
+from flair_nas.runs.run import Run, open_run
 from flair_nas.settings.fields import check_config
 from flair_nas.storage.files import write_text
+from flair_nas.storage.paths import user_path
 from flair_nas.tune.answer import Answer, make_answer
 from flair_nas.tune.candidates import Candidate
-from flair_nas.tune.config import TextTuneConfig, TuneConfig, TuneSettings
+from flair_nas.tune.config import DistilConfig, TextTuneConfig, TuneConfig, TuneSettings
 from flair_nas.tune.parts import Space, count_points, make_space
 from flair_nas.tune.report import format_report
 from flair_nas.tune.sampler import has_optuna
 from flair_nas.tune.study import Study
 
 log = logging.getLogger("flair_nas")
+
+_TEACHING = 0.3  # of the budget is for teachers at most
 
 
 @dataclass(frozen=True)
@@ -96,15 +100,57 @@ def tune_language_model(config: TextTuneConfig, out: str | Path, *, parts: Mappi
     return _tune(config, out, parts or {}, progress=False)
 
 
-def _tune(config: TuneSettings, out: str | Path, parts: Mapping[str, Space], progress: bool) -> Tuning:
+def distil_tagger(config: DistilConfig, out: str | Path, *, progress: bool = False) -> Tuning:
+    """Train a small tagger that learns from large ones on raw text, and judge it beside one that has labels alone.
+
+    Teachers label the text; it may take three tenths of the budget. The rest is a tuning of the weight of what they
+    say, whose baseline leaves it out. Arguments and errors are those of `tune_tagger`.
+
+    Example:
+        The teacher is that of the example of `train_taggers`.
+
+        >>> from pathlib import Path
+        >>> from flair_nas import DistilConfig, distil_tagger
+        >>> _ = Path("raw.txt").write_text("Dr Helen Marsh opened the market in Leeds .\\n" * 40)
+        >>> small = {"hidden_size": 8, "epochs": 1, "embeddings": ["one-hot"], "trials": 2, "fresh_seeds": 1}
+        >>> given = {"teacher": ["runs/first"], "text": "raw.txt", "corpus": "demo", "device": "cpu"}
+        >>> config = DistilConfig(**given, seeds=[1], budget="20m", **small)
+        >>> distil_tagger(config, "runs/student").config.taught_weight
+        0.0
+    """
+    check_config(config, DistilConfig)
+    config = dataclasses.replace(config, taught=str(user_path(out).absolute() / "taught"))
+
+    def label(run: Run[TuneSettings], ledger: Ledger) -> None:
+        from flair_nas.tagging.distillation.labelling import label_text  # here, as it loads Flair
+
+        limit = _TEACHING * config.seconds
+        try:
+            label_text(config, run.accept, lambda: ledger.seconds > limit, progress)
+        finally:
+            if (run.folder / "config.yaml").exists():
+                ledger.save()  # with the time that was spent
+
+    return _tune(config, out, {}, progress, label)
+
+
+def _tune(
+    config: TuneSettings,
+    out: str | Path,
+    parts: Mapping[str, Space],
+    progress: bool,
+    label: Callable[[Run[TuneSettings], Ledger], None] | None = None,
+) -> Tuning:
     not_while_imported()
-    space = _check(config, parts)
+    space, verb = _check(config, parts), "tune" if label is None else "distil"
     with (
-        open_run(out, config, may_change=config.may_change, quantity="tuning", command="flair-nas tune") as run,
+        open_run(out, config, may_change=config.may_change, quantity="tuning", command=f"flair-nas {verb}") as run,
         make_pool(config) as pool,
     ):
         ledger, folder = Ledger(run.folder / "ledger.json"), run.folder / "runs"
         ledger.begin(run.config.budget)
+        if label is not None:
+            label(run, ledger)
         study = Study(run.config, space, _learn(config), ledger, pool, folder)
         _prepare(study, progress)  # a fault found here leaves no folder behind
         run.accept()

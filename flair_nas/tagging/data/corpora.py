@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flair
 from flair.data import Corpus, Sentence, Token, _iter_dataset
@@ -35,6 +35,7 @@ class TaggingCorpus(NamedTuple):
     label_type: str  # name of the label column, as Flair's taggers take it
     name: str  # the published name, or that of the folder
     sha256: str  # of the words and labels of all parts, by which a changed corpus is recognised
+    taught: Any = None  # a `Taught`: sentences that teachers have labelled
 
     @property
     def fingerprint(self) -> str:

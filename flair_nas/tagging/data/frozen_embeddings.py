@@ -71,7 +71,7 @@ def keep_frozen(
         progress: draw a progress bar.
     """
     randomness = random_state()  # listing sentences draws, too
-    sentences = _all_sentences(corpus)
+    sentences = all_sentences(corpus)
     lacking = [
         member
         for member in frozen_members(embeddings)
@@ -89,13 +89,15 @@ def keep_frozen(
 
 def is_kept(embeddings: TokenEmbeddings, corpus: TaggingCorpus) -> bool:
     """Return True if the cache has the vectors that `keep_frozen` would compute."""
-    sentences = _all_sentences(corpus)
+    sentences = all_sentences(corpus)
     folders = (cache_root() / VECTORS.folder / _fingerprint(m, sentences) for m in frozen_members(embeddings))
     return all(folder.exists() for folder in folders)
 
 
-def _all_sentences(corpus: TaggingCorpus) -> list[Sentence]:
-    return [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
+def all_sentences(corpus: TaggingCorpus) -> list[Sentence]:
+    """Return the sentences of all parts of a corpus, and those that teachers have labelled."""
+    sentences = [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
+    return sentences if corpus.taught is None else [*sentences, *(s for s, _ in corpus.taught.sentences)]
 
 
 def _keep(

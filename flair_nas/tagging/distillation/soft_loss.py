@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import MethodType
 
 import numpy as np
@@ -11,14 +12,76 @@ from flair.models import SequenceTagger
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from flair_nas.tagging.distillation.teachers import Targets
+from flair_nas.errors import FlairNasError
+from flair_nas.tagging.distillation.targets import Taught
+from flair_nas.tagging.distillation.teachers import Targets, name_tags
 from flair_nas.tagging.patches.viterbi_loss import get_emissions, log_partition
 
-ATTRIBUTE = "flair_nas_targets"
-"""Attribute of sentences that teachers have labelled."""
+
+def use_soft_loss(tagger: SequenceTagger, taught: Taught, weight: float) -> None:
+    """Let a tagger learn from sentences that teachers have labelled, with a weight, beside those with gold labels.
+
+    The loss of a sentence is the cross entropy of its tags. With a CRF it is that of tag sequences, whose tags are
+    drawn word by word from the targets. With gold labels it is Flair's.
+
+    Args:
+        tagger: a tagger that `build_tagger` returned, which is changed in place.
+        taught: the sentences.
+        weight: weight of their loss.
+
+    Raises:
+        FlairNasError: they have tags that the tagger has not.
+    """
+    numbers = {name: number for number, name in enumerate(name_tags(tagger))}
+    if unknown := sorted({*taught.names} - numbers.keys()):
+        raise FlairNasError(f"the labelled sentences have tags that the corpus has not: {', '.join(unknown)}")
+    places = np.array([numbers[name] for name in taught.names])
+    targets = {
+        id(sentence): Targets(places[own.tags.astype(np.intp)], own.chances) for sentence, own in taught.sentences
+    }
+
+    def forward_loss(self: SequenceTagger, sentences: list[Sentence]) -> tuple[Tensor, int]:
+        return compute_loss(self, sentences, targets, weight)
+
+    tagger.forward_loss = MethodType(forward_loss, tagger)  # type: ignore[method-assign]
 
 
-def expected_score(
+def compute_loss(
+    tagger: SequenceTagger, sentences: Sequence[Sentence], targets: Mapping[int, Targets], weight: float
+) -> tuple[Tensor, int]:
+    """Return the loss of sentences, summed, and the number of their words.
+
+    Args:
+        tagger: the tagger.
+        sentences: sentences with gold labels or targets.
+        targets: targets by the `id` of their sentence.
+        weight: weight of the loss of sentences with targets.
+    """
+    ordered = sorted(sentences, key=len, reverse=True)
+    lengths = torch.tensor([len(sentence) for sentence in ordered])
+    is_taught = torch.tensor([id(sentence) in targets for sentence in ordered])
+    gold = tagger._prepare_label_tensor(ordered).cpu().split(lengths.tolist())
+    width = len(tagger.label_dictionary)
+    tags = [_to_dense(labels, targets.get(id(sentence)), width) for sentence, labels in zip(ordered, gold)]
+    features = tagger.forward(*tagger._prepare_tensors(ordered))
+    words = int(lengths.sum())
+    if not tagger.use_crf:
+        weights = torch.where(is_taught, weight, 1.0).repeat_interleave(lengths).unsqueeze(1)
+        scores = features.log_softmax(1)
+        return -((weights * torch.cat(tags)).to(scores) * scores).sum(), words
+    emissions, transitions = get_emissions(features[0]), features[2]
+    ends = tagger.viterbi_decoder.start_tag, tagger.viterbi_decoder.stop_tag
+    padded, loss = pad_sequence(tags, batch_first=True).to(emissions), emissions.new_zeros(())
+    for rows, scale in ((~is_taught, 1.0), (is_taught, weight)):
+        if rows.any():
+            longest = int(lengths[rows].max())
+            some, own = emissions[rows, :longest], padded[rows, :longest]
+            partition = log_partition(some, transitions, lengths[rows], *ends)
+            loss = loss + scale * (partition - mean_score(some, transitions, lengths[rows], own, *ends))
+    return loss, words
+
+
+def mean_score(
     emissions: Tensor, transitions: Tensor, lengths: Tensor, targets: Tensor, start: int, stop: int
 ) -> Tensor:
     """Return the mean score of tag sequences whose tags are drawn word by word, summed over sentences.
@@ -32,60 +95,15 @@ def expected_score(
         stop: the tag after the last word.
     """
     rows = torch.arange(len(lengths), device=targets.device)
-    total = (emissions * targets).sum() + (targets[:, 0] @ transitions[:, start]).sum()
-    total = total + (targets[rows, lengths - 1] @ transitions[stop]).sum()
-    after = targets[:, 1:] @ transitions  # [B, T - 1, previous tag]
-    return total + (after * targets[:, :-1]).sum()
+    words = (emissions.masked_fill(targets == 0, 0) * targets).sum()  # padding may hold NaN
+    ends = (targets[:, 0] @ transitions[:, start]).sum() + (targets[rows, lengths - 1] @ transitions[stop]).sum()
+    steps = (targets[:, 1:] @ transitions) * targets[:, :-1]
+    return words + ends + steps.sum()
 
 
-def dense(tagger: SequenceTagger, sentences: list[Sentence], gold: list[int]) -> list[Tensor]:
-    """Return the targets of sentences, [T, tags] each; `gold` are the gold tags of all words in a row."""
-    width, place, found = len(tagger.label_dictionary), 0, []
-    for sentence in sentences:
-        targets: Targets | None = getattr(sentence, ATTRIBUTE, None)
-        own = np.zeros((len(sentence), width), np.float32)
-        if targets is None:
-            own[np.arange(len(sentence)), gold[place : place + len(sentence)]] = 1.0
-        else:
-            np.put_along_axis(own, targets.tags.astype(np.intp), targets.chances, 1)
-        place += len(sentence)
-        found.append(torch.from_numpy(own))
-    return found
-
-
-def use_soft_loss(tagger: SequenceTagger, weight: float) -> SequenceTagger:
-    """Let a tagger learn from sentences that teachers have labelled, with a weight, beside those with gold labels.
-
-    With a CRF, the loss of a sentence is the cross entropy of its tag sequences, whose tags are drawn word by word from
-    the targets. With gold labels it is Flair's.
-    """
-
-    def forward_loss(self: SequenceTagger, sentences: list[Sentence]) -> tuple[Tensor, int]:
-        taught = [hasattr(sentence, ATTRIBUTE) for sentence in sentences]
-        if not any(taught):
-            return SequenceTagger.forward_loss(self, sentences)
-        ordered = sorted(sentences, key=len, reverse=True)
-        gold = self._prepare_label_tensor(ordered).tolist()
-        features = self.forward(*self._prepare_tensors(ordered))
-        lengths = torch.tensor([len(sentence) for sentence in ordered])
-        targets = pad_sequence(dense(self, ordered, gold), batch_first=True)
-        is_taught = torch.tensor([hasattr(sentence, ATTRIBUTE) for sentence in ordered])
-        if not self.use_crf:
-            scores = features.log_softmax(1)
-            weights = torch.where(is_taught, weight, 1.0).repeat_interleave(lengths)
-            flat = torch.cat([one[:length] for one, length in zip(targets, lengths.tolist())])
-            return -(weights[:, None] * flat * scores).sum(), int(lengths.sum())
-        emissions, transitions = get_emissions(features[0]), features[2]
-        ends = self.viterbi_decoder.start_tag, self.viterbi_decoder.stop_tag
-        total = emissions.new_zeros(())
-        for rows, scale in ((~is_taught, 1.0), (is_taught, weight)):
-            if rows.any():
-                longest = int(lengths[rows].max())
-                some, own = emissions[rows, :longest], targets[rows, :longest]
-                partition = log_partition(some, transitions, lengths[rows], *ends)
-                some = some.masked_fill(own == 0, 0)
-                total = total + scale * (partition - expected_score(some, transitions, lengths[rows], own, *ends))
-        return total, int(lengths.sum())
-
-    tagger.forward_loss = MethodType(forward_loss, tagger)  # type: ignore[method-assign]
-    return tagger
+def _to_dense(gold: Tensor, targets: Targets | None, width: int) -> Tensor:
+    """Return the probabilities of all tags, [T, tags], from gold tags or from targets."""
+    found = torch.zeros(len(gold), width)
+    if targets is None:
+        return found.scatter_(1, gold.unsqueeze(1), 1.0)
+    return found.scatter_(1, torch.from_numpy(targets.tags.astype(np.int64)), torch.from_numpy(targets.chances))

@@ -2,97 +2,108 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
+from numpy.typing import NDArray
 
 from flair_nas.runtime.decoding import Floats, find_marginals
 from flair_nas.tagging.calibration import crf_of, emissions_of
 from flair_nas.tagging.evaluation import tags_of
 
-log = logging.getLogger("flair_nas")
-
 TOP = 3
 """Tags that are kept of each word."""
+_NO_TAGS = ("<START>", "<STOP>", "<unk>")
+_BATCH = 32  # sentences
+_AT_ONCE = 16  # batches that are sorted by length together
 
 
-class Targets:
+class Targets(NamedTuple):
     """The likeliest tags of the words of a sentence, and their probabilities, which sum to 1: [T, TOP] each."""
 
-    def __init__(self, marginals: Floats) -> None:
-        self.tags = np.argsort(-marginals, axis=1, kind="stable")[:, :TOP].astype(np.uint16)
-        chances = np.take_along_axis(marginals, self.tags.astype(np.intp), 1)
-        self.chances = (chances / chances.sum(1, keepdims=True)).astype(np.float32)
+    tags: NDArray[np.integer[Any]]
+    chances: Floats
 
 
-def is_soft(teacher: SequenceTagger, names: Sequence[str]) -> bool:
-    """Return True if a teacher has the tags of a student."""
-    return {*words_of(names)} == {*words_of(tag_names(teacher))}
+def pick_targets(marginals: Floats) -> Targets:
+    """Return the likeliest tags from the probabilities of all, [T, tags]."""
+    tags = np.argsort(-marginals, axis=1, kind="stable")[:, :TOP]
+    chances = np.take_along_axis(marginals, tags, 1)
+    return Targets(tags.astype(np.uint16), (chances / chances.sum(1, keepdims=True)).astype(np.float32))
 
 
-def tag_names(tagger: SequenceTagger) -> list[str]:
+def name_tags(tagger: SequenceTagger) -> list[str]:
     """Return the names of a tagger's tags, in their order."""
     return [name.decode() for name in tagger.label_dictionary.idx2item]
 
 
-def words_of(names: Sequence[str]) -> list[str]:
-    """Return the tags that words can have."""
-    return [name for name in names if name not in ("<START>", "<STOP>", "<unk>")]
+def is_soft(teacher: SequenceTagger, names: Sequence[str]) -> bool:
+    """Return True if a teacher has the tags of a student."""
+    return {*names} - {*_NO_TAGS} == {*name_tags(teacher)} - {*_NO_TAGS}
+
+
+def describe_teacher(teacher: SequenceTagger, names: Sequence[str]) -> str:
+    """Return how a teacher labels for a student with other tags or the same; the labels that both know."""
+    if is_soft(teacher, names):
+        return "has the labels of the corpus, and gives probabilities"
+    own, wanted = ({name[2:] for name in tags if name not in ("O", *_NO_TAGS)} for tags in (name_tags(teacher), names))
+    words = f"has other tags, and gives its best ones: {', '.join(sorted(own & wanted)) or 'none of the corpus'}"
+    if unknown := sorted(own - wanted):
+        words += f"; {', '.join(unknown)} is not in the corpus and counts as O"
+    return words
 
 
 def annotate(
     teachers: Sequence[SequenceTagger], sentences: Sequence[Sentence], names: Sequence[str]
 ) -> Iterator[tuple[Sentence, Targets]]:
-    """Yield sentences with what the mean of their teachers says, in batches of like length.
+    """Yield sentences with the mean of what their teachers say, in batches of like length.
 
     Args:
-        teachers: trained taggers.
+        teachers: taggers that `load_tagger` returned.
         sentences: sentences without labels.
-        names: tags of the student. A teacher with others gives hard labels.
+        names: tags of the student. A teacher with others gives its best tags alone.
     """
     numbers = {name: number for number, name in enumerate(names)}
     for some in _batches(sentences):
         found = [np.zeros((len(sentence), len(names))) for sentence in some]
         for teacher in teachers:
-            own = soft_marginals(teacher, some, numbers) if is_soft(teacher, names) else hard(teacher, some, numbers)
-            for total, one in zip(found, own):
-                total += one
+            give = _find_probabilities if is_soft(teacher, names) else _find_best
+            for total, own in zip(found, give(teacher, some, numbers)):
+                total += own
         for sentence, total in zip(some, found):
-            yield sentence, Targets(total)
+            yield sentence, pick_targets(total)
 
 
-def _batches(sentences: Sequence[Sentence], size: int = 32, at_once: int = 16) -> Iterator[list[Sentence]]:
-    for at in range(0, len(sentences), size * at_once):
-        ordered = sorted(sentences[at : at + size * at_once], key=len, reverse=True)
-        yield from (ordered[place : place + size] for place in range(0, len(ordered), size))
+def _batches(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
+    for at in range(0, len(sentences), _BATCH * _AT_ONCE):
+        ordered = sorted(sentences[at : at + _BATCH * _AT_ONCE], key=len, reverse=True)
+        yield from (ordered[place : place + _BATCH] for place in range(0, len(ordered), _BATCH))
 
 
-def soft_marginals(teacher: SequenceTagger, sentences: list[Sentence], numbers: dict[str, int]) -> Iterator[Floats]:
-    own = tag_names(teacher)
-    kept = [number for number, name in enumerate(own) if name in words_of(own)]
+def _find_probabilities(
+    teacher: SequenceTagger, sentences: list[Sentence], numbers: dict[str, int]
+) -> Iterator[Floats]:
+    own = name_tags(teacher)
+    kept = [number for number, name in enumerate(own) if name not in _NO_TAGS]
     columns = [numbers[own[number]] for number in kept]
-    with torch.no_grad():
-        for some, emissions, lengths in emissions_of(teacher, sentences):
-            marginals = find_marginals(emissions, lengths, crf_of(teacher, 1.0))
-            for row, length in zip(marginals, lengths):
-                placed = np.zeros((length, len(numbers)))
-                placed[:, columns] = row[:length, kept]
-                yield placed / placed.sum(1, keepdims=True)
+    for _, emissions, lengths in emissions_of(teacher, sentences):
+        marginals = find_marginals(emissions, lengths, crf_of(teacher, 1.0))
+        for row, length in zip(marginals, lengths):
+            placed = np.zeros((length, len(numbers)))
+            placed[:, columns] = row[:length, kept]
+            yield placed / placed.sum(1, keepdims=True)
 
 
-def hard(teacher: SequenceTagger, sentences: list[Sentence], numbers: dict[str, int]) -> Iterator[Floats]:
+def _find_best(teacher: SequenceTagger, sentences: list[Sentence], numbers: dict[str, int]) -> Iterator[Floats]:
     teacher.predict(sentences, label_name="teacher")
-    unknown = Counter[str]()
     for sentence in sentences:
+        tags = to_bioes(tags_of(sentence, "teacher")) if teacher.predict_spans else tags_of(sentence, "teacher")
         placed = np.zeros((len(sentence), len(numbers)))
-        for place, tag in enumerate(to_bioes(tags_of(sentence, "teacher"))):
-            unknown[tag] += tag not in numbers
-            placed[place, numbers.get(tag, numbers["O"])] = 1.0
+        placed[np.arange(len(tags)), [numbers.get(tag, numbers["O"]) for tag in tags]] = 1.0
+        sentence.remove_labels("teacher")
         yield placed
 
 
