@@ -14,7 +14,6 @@ alone with as many steps, over three seeds.
 
 import argparse
 import os
-import pickle
 import random
 import tempfile
 import time
@@ -22,26 +21,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flair.data import Corpus, Sentence
 
 from benchmarks.json_lines import RESULTS, as_table, lines_so_far, put
 from benchmarks.taggers.transformers import PRESET, frozen, read_corpus, train_layer
 from flair_nas import TaggerConfig, load_tagger, train_taggers
 from flair_nas.experiments.statistics import mean_and_spread
-from flair_nas.tagging import training
-from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.distillation.soft_loss import ATTRIBUTE, use_soft_loss
-from flair_nas.tagging.distillation.teachers import Targets, annotate
+from flair_nas.tagging.data.corpora import sentences_of
+from flair_nas.tagging.distillation.targets import write_targets
+from flair_nas.tagging.distillation.teachers import name_tags
 
 FILE = RESULTS / "distil.jsonl"
 LINES = 10_000
+PARTS = ("train", "test")
 KINDS: dict[str, dict[str, Any]] = {
     "labels": {"weight": 0.0, "text": None, "epochs": 20},
     "teacher": {"weight": 1.0, "text": "raw", "epochs": 20},
     "teacher, half": {"weight": 0.5, "text": "raw", "epochs": 20},
     "labels, as many steps": {"weight": 0.0, "text": None, "epochs": 80},
     "teacher on the training part": {"weight": 1.0, "text": "train", "epochs": 40},
-    "teacher on test, too": {"weight": 1.0, "text": "test", "epochs": 20},
+    "teacher on test, too": {"weight": 1.0, "text": "raw and test", "epochs": 20},
 }
 """What students learn from: the weight of the teacher's labels, the text that it labels, and epochs."""
 
@@ -61,54 +59,30 @@ def teach(data: Path, work: Path) -> None:
         (work / "run").mkdir(parents=True, exist_ok=True)
         train_layer(corpus, 1, work, data, "all", "small-relu-tanh")
     teacher = load_tagger(work / "model.pt")
-    texts = {"raw": [line.split() for line in read_lines(data)]}
-    texts |= {p: [[t.text for t in s] for s in sentences_of(getattr(corpus.corpus, p))] for p in ("train", "test")}
-    names = [name.decode() for name in teacher.label_dictionary.idx2item]
-    found = {}
-    for name, lines in texts.items():
-        start = time.process_time()
-        pairs = annotate([teacher], [Sentence(words) for words in lines], names)
-        found[name] = [([t.text for t in s], targets.tags, targets.chances) for s, targets in pairs]
+    texts = {part: [" ".join(t.text for t in s) for s in sentences_of(getattr(corpus.corpus, part))] for part in PARTS}
+    texts["raw"] = read_lines(data)
+    for name, lines in {**texts, "raw and test": [*texts["raw"], *texts["test"]]}.items():
+        (work / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        start, folder = time.process_time(), work / "taught" / name
+        write_targets([teacher], str(work / f"{name}.txt"), name_tags(teacher), folder, is_over=lambda: False)
         print(name, len(lines), f"{time.process_time() - start:.0f} CPU s", flush=True)
-    (work / "targets.pkl").write_bytes(pickle.dumps((names, found)))
-
-
-def taught(work: Path, text: str) -> list[Sentence]:
-    """Return sentences with the teacher's targets."""
-    _, found = pickle.loads((work / "targets.pkl").read_bytes())
-    sentences = []
-    for part in ("raw", "test") if text == "test" else (text,):
-        for words, tags, chances in found[part]:
-            targets = Targets.__new__(Targets)
-            targets.tags, targets.chances = tags, chances
-            setattr(sentence := Sentence(words), ATTRIBUTE, targets)
-            sentences.append(sentence)
-    return sentences
 
 
 def train(kind: str, embeddings: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
     """Return the figures of a student."""
     options, corpus = KINDS[kind], read_corpus("wnut_17", data)
-    if options["text"]:
-        corpus = _with(corpus, taught(work, options["text"]))
     specs = frozen("small", data) if embeddings == "local" else embeddings.split()
-    recipe = PRESET | {"epochs": options["epochs"]}
-    config = TaggerConfig(rnn="small-relu-tanh", embeddings=specs, seeds=[seed], device="cpu", **recipe)
-    build = training.build_tagger
-    training.build_tagger = lambda *args: use_soft_loss(build(*args), options["weight"])
+    recipe = PRESET | {"epochs": options["epochs"], "taught_weight": options["weight"]}
+    taught = str(work / "taught" / options["text"]) if options["text"] else None
+    config = TaggerConfig(
+        rnn="small-relu-tanh", embeddings=specs, seeds=[seed], device="cpu", taught=taught, storage="disk", **recipe
+    )
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         metrics = train_taggers(config, Path(folder) / "run", corpus=corpus, parts=("test",), progress=False)
-    training.build_tagger = build
     (own,) = metrics["seeds"]
     figures = {name: own[name] for name in ("dev_f1", "test_f1", "best_epoch", "epochs")}
     return figures | {"cpu_seconds": time.process_time() - start, "load": os.getloadavg()[0]}
-
-
-def _with(corpus: TaggingCorpus, further: list[Sentence]) -> TaggingCorpus:
-    parts = [sentences_of(part) for part in (corpus.corpus.train, corpus.corpus.dev, corpus.corpus.test)]
-    parts[0] = [*parts[0], *further]
-    return corpus._replace(corpus=Corpus(*parts, name=corpus.name))  # type: ignore[arg-type]
 
 
 def table() -> str:

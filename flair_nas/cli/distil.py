@@ -36,5 +36,5 @@ def run(arguments: argparse.Namespace) -> int:
         quiet_flair(arguments)
         from flair_nas.tune.tuning import distil_tagger
 
-    print_tuning(distil_tagger(config, out, progress=shows_progress(arguments)), out, "distil")
+    print_tuning(distil_tagger(config, out, progress=shows_progress(arguments)), out)
     return 0

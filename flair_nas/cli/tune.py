@@ -77,12 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         assert isinstance(config, TextTuneConfig)
         tuning = tune_language_model(config, out)
-    print_tuning(tuning, out, "tune")
+    print_tuning(tuning, out)
     return 0
 
 
-def print_tuning(tuning: Tuning, out: Path, verb: str) -> None:
-    """Print the answer of a tuning and the next command; `verb` goes on with it."""
+def print_tuning(tuning: Tuning, out: Path) -> None:
+    """Print the answer of a tuning and the next command."""
     from flair_nas.tune.answer import summarize
     from flair_nas.tune.report import ALL_CANDIDATES, suggest_flags, suggest_longer_training
 
@@ -93,7 +93,7 @@ def print_tuning(tuning: Tuning, out: Path, verb: str) -> None:
     if answer.found_nothing:
         print(f"next: {suggest_longer_training(config)}")
     elif flags := suggest_flags(answer, config):
-        print(f"next: keep the baseline, or: flair-nas {verb} --resume {typed(out)} {flags}")
+        print(f"next: keep the baseline, or: flair-nas {config.verb} --resume {typed(out)} {flags}")
     elif isinstance(config, TextTuneConfig):
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")
     else:

@@ -23,7 +23,7 @@ from flair_nas.runs.duration import duration
 from flair_nas.settings.fields import make_settings
 from flair_nas.storage.paths import read_file
 from flair_nas.tune.candidates import Candidate, describe
-from flair_nas.tune.config import TextTuneConfig, TuneConfig
+from flair_nas.tune.config import DistilConfig, TextTuneConfig, TuneConfig
 from flair_nas.tune.parts import EMBEDDED
 from flair_nas.tune.trials import Trials
 
@@ -33,7 +33,7 @@ _BINS = 4  # parts of a range whose means are compared
 
 def describe_tuning(run: RunFolder, detail: Detail) -> Section:
     """Return the section on a tuning, which may have no answer yet."""
-    section = Section(run.name, f"flair-nas tune, {run.folder}")
+    section = Section(run.name, f"flair-nas {run.kind}, {run.folder}")
     ledger = Ledger(run.folder / "ledger.json")
     trials = _read_trials(run, ledger)
     _add_answer(section, run, duration(ledger.seconds))
@@ -49,7 +49,8 @@ def describe_tuning(run: RunFolder, detail: Detail) -> Section:
 
 
 def _read_trials(run: RunFolder, ledger: Ledger) -> Trials:
-    config = make_settings(TuneConfig if "corpus" in run.settings else TextTuneConfig, run.settings)
+    of_tagger = DistilConfig if run.kind == "distil" else TuneConfig
+    config = make_settings(of_tagger if "corpus" in run.settings else TextTuneConfig, run.settings)
     return Trials(dataclasses.replace(config, epochs=ledger.plan.get("epochs", config.epochs)), ledger)
 
 

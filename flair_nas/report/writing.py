@@ -19,7 +19,7 @@ from flair_nas.storage.files import write_text
 _DETAILS = (Detail(1000, 60), Detail(500, 25), Detail(200, 10), Detail(60, 4))
 """Details of a page, from the finest. A report takes the first that makes it small enough."""
 
-_SECTIONS = {"search": describe_search, "tune": describe_tuning}
+_SECTIONS = {"search": describe_search, "tune": describe_tuning, "distil": describe_tuning}
 """Functions that describe a run, by its kind. `describe_training` describes all others."""
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "character_epochs": "embed train",
+    "teacher": "distil",
     "vary": "tune",
     "strategy": "search",
     "corpus": "tag train",

@@ -16,7 +16,14 @@ _OF_TRAINING = ("anneal_factor", "patience", "min_learning_rate", "clip")
 
 
 def flair_script(config: TaggerConfig) -> list[str]:
-    """Return the lines of a script that trains a tagger with Flair's own classes. It leaves out default settings."""
+    """Return the lines of a script that trains a tagger with Flair's own classes. It leaves out default settings.
+
+    Flair cannot learn from the sentences of teachers, so with these `train_taggers` trains.
+    """
+    if config.taught is not None and config.taught_weight:
+        given = [f"    {argument}," for argument in _arguments(changed(config, *get_kinds(TaggerConfig)))]
+        head = "from flair_nas import TaggerConfig, train_taggers"
+        return [head, "", "config = TaggerConfig(", *given, ")", 'train_taggers(config, "tagger")']
     places = {k: v for k, v in changed(config, *get_kinds(CorpusSettings)).items() if v and k != "corpus"}
     if "columns" in places:
         places["columns"] = parse_columns(config.columns or "")

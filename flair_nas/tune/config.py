@@ -35,9 +35,11 @@ class TuneSettings(PoolSettings):
 
     Attributes:
         task: task of the models.
+        verb: verb of the command.
     """
 
     task: ClassVar[Task]
+    verb: ClassVar[str] = "tune"
     may_change: ClassVar[tuple[str, ...]] = (
         *("budget", "vary", "candidates", "random", "nodes", "trials", "sampler", "fresh_seeds", "at_most_ms"),
         *("learn_from", "optuna_storage"),
@@ -153,6 +155,7 @@ class DistilConfig(TuneConfig):
         0.0
     """
 
+    verb = "distil"
     may_change: ClassVar[tuple[str, ...]] = (*TuneConfig.may_change, "taught")
 
     teacher: list[str] = setting([], "taggers to learn from, as for tag predict --model; the mean of several counts")

@@ -29,7 +29,7 @@ def format_report(answer: Answer, trials: Trials, cautions: Sequence[str], out: 
     lines += [*explain(answer, trials), ""]
     spent = f"{duration(trials.ledger.seconds)} of {duration(config.seconds)}"
     lines += [f"`model.pt` is the {task.model} of {best.name}, of the seed best on {task.dev}. Time: {spent}."]
-    more = f"flair-nas tune --resume {typed(out)} --budget {format_time(2 * config.seconds)}"
+    more = f"flair-nas {config.verb} --resume {typed(out)} --budget {format_time(2 * config.seconds)}"
     lines += ["", f"To go on with more time: `{more}`."]
     if cautions:
         lines += ["", "Beware:", "", *(f"- {as_markdown(caution)}." for caution in cautions)]

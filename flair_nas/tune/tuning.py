@@ -142,9 +142,9 @@ def _tune(
     label: Callable[[Run[TuneSettings], Ledger], None] | None = None,
 ) -> Tuning:
     not_while_imported()
-    space, verb = _check(config, parts), "tune" if label is None else "distil"
+    space, command = _check(config, parts), f"flair-nas {config.verb}"
     with (
-        open_run(out, config, may_change=config.may_change, quantity="tuning", command=f"flair-nas {verb}") as run,
+        open_run(out, config, may_change=config.may_change, quantity="tuning", command=command) as run,
         make_pool(config) as pool,
     ):
         ledger, folder = Ledger(run.folder / "ledger.json"), run.folder / "runs"
