@@ -118,7 +118,8 @@ def write_targets(
         raise FlairNasError(f"text {text}: {cause}")
     about = {"names": [*names], "text": text, "is_whole": is_whole, **counts}
     about["files"] = {file.name: hash_file(file) for file in sorted(folder.glob("*.npz"))}
-    write_text(folder / ABOUT, json.dumps(about | {"sha256": hash_data(about)}) + "\n")
+    about["sha256"] = hash_data(about)
+    write_text(folder / ABOUT, json.dumps(about) + "\n")
     return about
 
 
