@@ -42,7 +42,7 @@ _FOUND = "found"  # label type
 
 
 class Reliability(NamedTuple):
-    """How far scores are from the share of labels that are right.
+    """The difference between scores and the share of labels that are right.
 
     Args:
         error: expected calibration error in points: over `BINS`, the mean of the difference of both.
@@ -82,18 +82,18 @@ def measure_reliability(scores: Sequence[float], is_right: Sequence[bool]) -> Re
     return Reliability(error(right), by_chance, len(chances), bins)
 
 
-def list_outcomes(sentences: Sequence[Sentence], found: str, gold: str) -> tuple[list[float], list[bool]]:
+def list_outcomes(sentences: Sequence[Sentence], predicted: str, gold: str) -> tuple[list[float], list[bool]]:
     """Return the scores of the labels found, and whether each is right.
 
     Args:
         sentences: sentences with both labels.
-        found: label type of the labels that were found.
+        predicted: label type of the labels that the tagger gave.
         gold: label type of the gold labels.
     """
     scores, right = list[float](), list[bool]()
     for sentence in sentences:
         wanted = {(label.value, label.data_point.unlabeled_identifier) for label in sentence.get_labels(gold)}
-        for label in sentence.get_labels(found):
+        for label in sentence.get_labels(predicted):
             scores.append(label.score)
             right.append((label.value, label.data_point.unlabeled_identifier) in wanted)
     return scores, right
@@ -212,11 +212,11 @@ def calibrate_tagger(
     return {"temperature": temperature, "before": before, "after": measure()}
 
 
-def describe_calibration(found: dict[str, Any]) -> str:
-    """Return what `calibrate_tagger` found, in a sentence."""
-    before, after = found["before"], found["after"]
+def describe_calibration(figures: dict[str, Any]) -> str:
+    """Return the figures of `calibrate_tagger` in a sentence."""
+    before, after = figures["before"], figures["after"]
     return (
-        f"temperature {found['temperature']:.2f}, fitted on dev; expected calibration error of {after['labels']:,} "
+        f"temperature {figures['temperature']:.2f}, fitted on dev; expected calibration error of {after['labels']:,} "
         f"labels: {before['error']:.1f} points before, {after['error']:.1f} after ({after['by_chance']:.1f} by chance "
         "alone, if scores were exact)"
     )

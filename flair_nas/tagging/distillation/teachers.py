@@ -1,4 +1,4 @@
-"""What teachers say of sentences: the probability of each tag of each word."""
+"""Labels of teachers: the probability of each tag of each word."""
 
 from __future__ import annotations
 
