@@ -107,9 +107,13 @@ def write_targets(
             if not some or is_over():
                 is_whole = not some
                 break
-            file = folder / f"{number:05}.npz"
+            file, digest = folder / f"{number:05}.npz", hash_data(some)
             if not file.exists():
-                _write(file, list(annotate(teachers, [Sentence(words) for words in some], names)))
+                _write(file, list(annotate(teachers, [Sentence(words) for words in some], names)), digest)
+            elif _read_digest(file) != digest:
+                raise FlairNasError(
+                    f"{file}: it is of another text than {text}; give the text back, or delete {folder}"
+                )
             counts["sentences"] += len(some)
             counts["labelled"] += _count_labelled(file, names.index("O"))
             bar.update(len(some))
@@ -164,16 +168,22 @@ def _read_about(folder: Path) -> dict[str, Any]:
     return about | {"sha256": sha256}
 
 
-def _write(file: Path, pairs: Sequence[tuple[Sentence, Targets]]) -> None:
+def _write(file: Path, pairs: Sequence[tuple[Sentence, Targets]], digest: str) -> None:
     words = "\n".join(token.text for sentence, _ in pairs for token in sentence)
     with whole_file(file) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(
             stream,
+            source=np.frombuffer(digest.encode(), np.uint8),
             words=np.frombuffer(words.encode("utf-8"), np.uint8),
             lengths=np.array([len(sentence) for sentence, _ in pairs]),
             tags=np.concatenate([targets.tags for _, targets in pairs]),
             chances=np.concatenate([targets.chances for _, targets in pairs]),
         )
+
+
+def _read_digest(file: Path) -> str:
+    with np.load(file) as data:
+        return str(data["source"].tobytes().decode())
 
 
 def _count_labelled(file: Path, outside: int) -> int:

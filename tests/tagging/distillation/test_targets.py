@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,16 +91,20 @@ def test_labelling_goes_on_after_the_last_whole_file(
     whole = label()
     write = targets_module._write
 
-    def stop_at_second(file: Path, pairs: object) -> None:
+    def stop_at_second(file: Path, *others: Any) -> None:
         if file.name == "00001.npz":
             raise KeyboardInterrupt
-        write(file, pairs)  # type: ignore[arg-type]
+        write(file, *others)
 
     monkeypatch.setattr(targets_module, "_write", stop_at_second)
     with pytest.raises(KeyboardInterrupt):
         label("stopped")
     assert [file.name for file in (tmp_path / "stopped").iterdir()] == ["00000.npz"]
     monkeypatch.setattr(targets_module, "_write", write)
+    (tmp_path / "raw.txt").write_text("another\n" + "\n".join(LINES), encoding="utf-8")
+    with pytest.raises(FlairNasError, match="00000.npz: it is of another text than .*raw.txt; give the text back"):
+        label("stopped")
+    (tmp_path / "raw.txt").write_text("\n".join(LINES), encoding="utf-8")
     assert label("stopped") == whole
     part = label("part", chunks=1)
     assert not part["is_whole"] and "there was no time for the rest" in describe_targets(part)
