@@ -102,7 +102,7 @@ def test_labelling_goes_on_after_the_last_whole_file(
     assert [file.name for file in (tmp_path / "stopped").iterdir()] == ["00000.npz"]
     monkeypatch.setattr(targets_module, "_write", write)
     (tmp_path / "raw.txt").write_text("another\n" + "\n".join(LINES), encoding="utf-8")
-    with pytest.raises(FlairNasError, match="00000.npz: it is of another text than .*raw.txt; give the text back"):
+    with pytest.raises(FlairNasError, match="00000.npz: is of another text than .*raw.txt; give that back"):
         label("stopped")
     (tmp_path / "raw.txt").write_text("\n".join(LINES), encoding="utf-8")
     assert label("stopped") == whole
