@@ -146,7 +146,7 @@ def read_safe(folder: Path) -> SequenceTagger:
             return SequenceTagger.load(state)
     except NotDataError as error:
         raise FlairNasError(f"{path}: {error}") from None
-    except (FlairNasError, MemoryError):
+    except (FlairNasError, MemoryError, FileNotFoundError):  # a bundled resource may be missing
         raise
     except Exception as error:  # from Flair, for unexpected content
         raise FlairNasError(f"{folder}: {CONFIG} and {WEIGHTS} are no whole tagger ({shown(error)})") from None

@@ -296,6 +296,9 @@ def test_all_or_a_part_of_a_folder(raw: str, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "unfinished").mkdir()
     with pytest.raises(FlairNasError, match=r"holds no embedding.json; if .*embed train --resume unfinished"):
         build_embeddings(["unfinished"], corpus)
+    (tmp_path / "glove" / "config.json").touch()
+    with pytest.raises(FlairNasError, match=r"glove holds no embedding.json; if it .* write transformer:./glove"):
+        build_embeddings(["./glove"], corpus)
     for spec in ("no/such", "none#words", "./glove"):
         with pytest.raises(FlairNasError, match=r"there is no folder|holds no embedding.json"):
             build_embeddings([spec], corpus)

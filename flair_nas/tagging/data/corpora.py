@@ -229,7 +229,8 @@ def _read_folder(
     files = _find_parts(folder)
     if "train" not in files:
         there = ", ".join(sorted(f.name for f in folder.iterdir())) or "nothing"
-        raise FlairNasError(f"{folder}: no file has 'train' in its name; the folder holds {there}")
+        remedy = "call one train.txt; without a dev file, dev is a tenth of it"
+        raise FlairNasError(f"{folder}: no file has 'train' in its name; the folder holds {there}; {remedy}")
     columns, label_type = pick_columns(files["train"], columns, label_type, form)
     parts = {part: read_part(file, columns, label_type, form) for part, file in files.items()}
     train = parts["train"].datapoints

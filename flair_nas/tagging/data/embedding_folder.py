@@ -139,8 +139,10 @@ def expand_folder(spec: str) -> list[str]:
     if not folder.is_dir():
         raise FlairNasError(f"embeddings {brief(spec)}: there is no folder {folder}")
     if not (folder / ABOUT).exists():
-        again = f"; if its training was stopped, go on with flair-nas embed train --resume {typed(str(folder))}"
-        raise FlairNasError(f"embeddings {brief(spec)}: {folder} holds no {ABOUT}{again}")
+        hint = f"; if its training was stopped, go on with flair-nas embed train --resume {typed(str(folder))}"
+        if (folder / "config.json").exists():
+            hint = f"; if it holds a transformer, write transformer:{source}"
+        raise FlairNasError(f"embeddings {brief(spec)}: {folder} holds no {ABOUT}{hint}")
     about, place = read_about(folder, REMEDY), str(Path(source))
     specs = [place + WORDS] if TABLE in about["files"] and part != "characters" else []
     if part != "words":

@@ -72,7 +72,7 @@ class EnglishEmbeddings(TableEmbeddings):
 
     def __init__(self) -> None:
         folder = resource_path("embeddings", "english")
-        about = read_about(folder, remedy := "reinstall flair-nas")
+        about = read_about(folder, remedy := "reinstall flair-nas, or in a clone: git checkout resources")
         table = WordTable(check_file(folder, TABLE, about, remedy))
         super().__init__("english", table.width)
         self.table, self.checksum = table, about["files"][TABLE]
