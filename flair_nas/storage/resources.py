@@ -20,4 +20,6 @@ def resource_path(*parts: str) -> Path:
     for folder in (package, package.parent):
         if (path := folder.joinpath("resources", *parts)).exists():
             return path
-    raise FileNotFoundError(f"the bundled resource {path} is missing; reinstall flair-nas, or in a clone: git checkout resources")
+    raise FileNotFoundError(
+        f"the bundled resource {path} is missing; reinstall flair-nas, or in a clone: git checkout resources"
+    )

@@ -111,9 +111,7 @@ def write_targets(
             if not file.exists():
                 _write(file, list(annotate(teachers, [Sentence(words) for words in some], names)), digest)
             elif _read_digest(file) != digest:
-                raise FlairNasError(
-                    f"{file}: is of another text than {text}; give that back, or delete {folder}"
-                )
+                raise FlairNasError(f"{file}: is of another text than {text}; give that back, or delete {folder}")
             counts["sentences"] += len(some)
             counts["labelled"] += _count_labelled(file, names.index("O"))
             bar.update(len(some))
