@@ -107,16 +107,16 @@ def distil_tagger(config: DistilConfig, out: str | Path, *, progress: bool = Fal
     say, whose baseline leaves it out. Arguments and errors are those of `tune_tagger`.
 
     Example:
-        The teacher is that of the example of `train_taggers`.
-
         >>> from pathlib import Path
-        >>> from flair_nas import DistilConfig, distil_tagger
-        >>> _ = Path("raw.txt").write_text("Dr Helen Marsh opened the market in Leeds .\\n" * 40)
+        >>> from flair_nas import DistilConfig, TaggerConfig, distil_tagger, train_taggers
+        >>> given = {"corpus": "demo", "device": "cpu", "batch_size": 4}
+        >>> config = TaggerConfig(embeddings=["english"], hidden_size=32, epochs=4, **given)
+        >>> _ = train_taggers(config, "runs/teacher", progress=False)
+        >>> _ = Path("raw.txt").write_text("Dr Helen Marsh lives in Leeds .\\n" * 40)
         >>> small = {"hidden_size": 8, "epochs": 1, "embeddings": ["one-hot"], "trials": 2, "fresh_seeds": 1}
-        >>> given = {"teacher": ["runs/first"], "text": "raw.txt", "corpus": "demo", "device": "cpu"}
-        >>> config = DistilConfig(**given, seeds=[1], budget="20m", **small)
-        >>> distil_tagger(config, "runs/student").config.taught_weight
-        0.0
+        >>> given |= {"teacher": ["runs/teacher"], "text": "raw.txt", "seeds": [1], "budget": "20m"}
+        >>> distil_tagger(DistilConfig(**given, **small), "runs/student").config.epochs
+        1
     """
     check_config(config, DistilConfig)
     config = dataclasses.replace(config, taught=str(user_path(out).absolute() / "taught"))
