@@ -7,6 +7,7 @@ import argparse
 from flair_nas.cli.flags import Actions, add_action, add_run_flags, settings_of_run
 from flair_nas.cli.log import quiet_flair, shows_progress
 from flair_nas.cli.tune import print_tuning
+from flair_nas.errors import FlairNasError
 from flair_nas.experiments.tasks import TAGGING
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.tagging.config import check_corpus
@@ -30,6 +31,8 @@ def add_parser(verbs: Actions) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train a small tagger that learns from large ones on raw text, and judge if that helps."""
+    if arguments.taught is not None:
+        raise FlairNasError("--taught is what distil makes of --text; leave it out")
     config, out = settings_of_run(arguments, DistilConfig, TAGGING.presets, "tuning")
     check_corpus(config.corpus)
     with exit_on_signal():

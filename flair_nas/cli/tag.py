@@ -188,6 +188,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     _check_model(arguments.model)
     if arguments.calibration and arguments.file is not None:
         raise FlairNasError("--calibration needs the dev part of a corpus; give --corpus in place of --file")
+    if arguments.calibration and arguments.part == "dev":
+        raise FlairNasError("--calibration fits the temperature on dev, so dev cannot measure it; give another --part")
     if arguments.calibration and arguments.model.startswith(PREFIX):
         raise FlairNasError(f"--calibration writes to the model, and {arguments.model} is not on this machine")
     settings = _read_run_settings(user_path(arguments.model))

@@ -79,7 +79,7 @@ class Ledger:
         before = self.plan.get("budget")
         if before is None or parse_time(before) != parse_time(budget):
             self.plan = {name: self.plan[name] for name in KEPT if name in self.plan} | {"budget": budget}
-        again = {name: run["before"] for name, run in self.runs.items() if run.get("again")}
+        again = {name: run.get("before") for name, run in self.runs.items() if run.get("again")}
         self.runs = {name: run for name, run in (self.runs | again).items() if run}
 
     def check(self, fingerprint: str) -> None:

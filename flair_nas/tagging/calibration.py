@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch.nn.utils.rnn import pad_sequence
 
@@ -73,11 +72,11 @@ def measure_reliability(scores: Sequence[float], is_right: Sequence[bool]) -> Re
     chances, right = np.asarray(scores, np.float64), np.asarray(is_right, np.float64)
     parts = np.array_split(chances.argsort(kind="stable"), min(BINS, len(chances)))
 
-    def error(outcomes: NDArray[np.float64]) -> float:
+    def error(outcomes: Floats) -> float:
         return 100 * sum(abs(float((chances[part] - outcomes[part]).sum())) for part in parts) / len(chances)
 
-    draws = np.random.default_rng(0).random((_DRAWS, len(chances))) < chances
-    by_chance = float(np.mean([error(drawn.astype(np.float64)) for drawn in draws]))
+    draw = np.random.default_rng(0)
+    by_chance = float(np.mean([error((draw.random(len(chances)) < chances) * 1.0) for _ in range(_DRAWS)]))
     bins = [(float(chances[part].mean()), float(right[part].mean())) for part in parts]
     return Reliability(error(right), by_chance, len(chances), bins)
 
@@ -115,7 +114,7 @@ def fit_temperature(tagger: SequenceTagger, sentences: Sequence[Sentence], label
     if tagger.use_crf and not isinstance(tagger.crf, FastCRF):
         raise FlairNasError(f"a tagger with a {type(tagger.crf).__name__} cannot be calibrated; Flair's CRF can")
     in_spans = tagger.predict_spans
-    names = [name.decode() for name in tagger.label_dictionary.idx2item]
+    names = tagger.label_dictionary.get_items()
     batches = []
     for some, emissions, lengths in emissions_of(tagger, sentences):
         gold = [{*find_labels(tags_of(sentence, label_type), in_spans)} for sentence in some]
@@ -232,6 +231,6 @@ def save_calibrated(tagger: SequenceTagger, model: Path, figures: dict[str, Any]
     if file.exists():
         with whole_file(file) as temporary:
             tagger.save(temporary)
-    if model.is_dir() and holds_safe_tagger(model):
-        write_safe(tagger, model)
+    if file.name == "model.pt" and holds_safe_tagger(file.parent):
+        write_safe(tagger, file.parent)
     write_text(file.with_name(FIGURES), json.dumps(figures | {"sha256": hash_data(figures)}, indent=2) + "\n")

@@ -85,8 +85,15 @@ class TaggerConfig(CorpusSettings):
         256
     """
 
-    may_change: ClassVar[tuple[str, ...]] = ("epochs", "seeds", "device", "data_root", *get_kinds(ColumnFormat))
-    """Settings that may change when a run resumes; the digest identifies the corpus."""
+    may_change: ClassVar[tuple[str, ...]] = (
+        "epochs",
+        "seeds",
+        "device",
+        "data_root",
+        "taught",
+        *get_kinds(ColumnFormat),
+    )
+    """Settings that may change when a run resumes; digests identify the corpus and the labelled sentences."""
 
     rnn: str = setting("small-relu-tanh", describe_layers(LAYER_NAMES), flair="rnn_type")
     embeddings: list[str] = setting(

@@ -48,7 +48,7 @@ class EpochPlugin(TrainerPlugin):
         }
         self.fixed: dict[str, Any] = {  # what a resumed run must not change, by its name in errors
             "corpus": corpus.sha256,
-            **({} if corpus.taught is None else {"labelled sentences": corpus.taught.sha256}),
+            "labelled sentences": corpus.taught and corpus.taught.sha256,
             "seed": seed,
             **{f"file of {name}": description for name, description in weights.items()},
             "layer": identify_layer(tagger.rnn),

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.nn.layers import LAYER_NAMES
-from flair_nas.storage.files import hash_data, hash_file, whole_file, write_text
+from flair_nas.storage.files import hash_data, hash_file, whole_file
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import SAVED_KEY, is_described
@@ -96,7 +96,19 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
 
     Raise NotDataError if it cannot be rebuilt from data.
     """
-    forget_safe(folder)
+    try:
+        written, weights = _describe(tagger)
+    except NotDataError:
+        forget_safe(folder)
+        raise
+    with whole_file(folder / CONFIG) as config, whole_file(folder / WEIGHTS) as temporary:
+        save_file(weights, temporary, {"format": "pt"})
+        written["weights"] = {"file": WEIGHTS, "sha256": hash_file(temporary)}
+        config.write_text(json.dumps(written | {"sha256": hash_data(written)}, ensure_ascii=False), encoding="utf-8")
+
+
+def _describe(tagger: SequenceTagger) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the contents of ``config.json`` but the checksums, and the weights."""
     if type(tagger) is not SequenceTagger:
         raise NotDataError(f"a {type(tagger).__name__} is not known here")
     state = tagger._get_state_dict()
@@ -104,18 +116,15 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
     embeddings = _to_data(state["embeddings"], "embeddings")
     _check_tagger(state, state["embeddings"])
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state["state_dict"].items()}
-    with whole_file(folder / WEIGHTS) as temporary:
-        save_file(weights, temporary, {"format": "pt"})
     written = {
         "format": FORMAT,
         "version": VERSION,
         "flair_nas": __version__,
         "flair": flair.__version__,
-        "weights": {"file": WEIGHTS, "sha256": hash_file(folder / WEIGHTS)},
         "settings": settings | {"bidirectional": state.get(SAVED_KEY, {}).get("bidirectional", True)},
         "embeddings": embeddings,
     }
-    write_text(folder / CONFIG, json.dumps(written | {"sha256": hash_data(written)}, ensure_ascii=False))
+    return written, weights
 
 
 def read_safe(folder: Path) -> SequenceTagger:

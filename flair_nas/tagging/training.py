@@ -38,6 +38,7 @@ from flair_nas.settings.fields import check_config
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
 from flair_nas.storage.paths import user_path
+from flair_nas.tagging.calibration import FIGURES
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, describe_corpus, load_corpus_of, sentences_of
 from flair_nas.tagging.data.embeddings import FORMER_CHAR, build_embeddings
@@ -258,7 +259,8 @@ def _read_result(
     result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted", "scored")
     if result is None or result["seed"] != seed or not set(parts) <= set(result["scored"]):
         return None  # the checkpoint restores damaged figures
-    run.check_same({"corpus": result["corpus_sha256"]}, {"corpus": corpus.sha256})
+    before = {"corpus": result["corpus_sha256"], "labelled sentences": result.get("taught_sha256")}
+    run.check_same(before, {"corpus": corpus.sha256, "labelled sentences": corpus.taught and corpus.taught.sha256})
     return result if result["learning_rate_exhausted"] or result["epochs"] >= run.config.epochs else None
 
 
@@ -283,6 +285,7 @@ def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
 def place_model(model: Path, folder: Path) -> None:
     """Copy a tagger to the ``model.pt`` of a folder."""
     forget_safe(folder)  # it may hold another tagger, and `load_tagger` would prefer it
+    (folder / FIGURES).unlink(missing_ok=True)
     copy_whole(model, folder / "model.pt")
 
 
@@ -328,6 +331,7 @@ def _train_seed(
         "learning_rate_exhausted": plugin.exhausted,
         **describe_cost(tagger, tagger.rnn, run.history),
         "corpus_sha256": corpus.sha256,
+        "taught_sha256": corpus.taught and corpus.taught.sha256,
         "scored": list(parts),
         "reports": {part: score.report for part, score in scores.items()},
     }

@@ -156,7 +156,7 @@ class DistilConfig(TuneConfig):
     """
 
     verb = "distil"
-    may_change: ClassVar[tuple[str, ...]] = (*TuneConfig.may_change, "taught")
+    may_change: ClassVar[tuple[str, ...]] = ("taught", *(name for name in TuneConfig.may_change if name != "text"))
 
     teacher: list[str] = setting([], "taggers to learn from, as for tag predict --model; the mean of several counts")
     text: str | None = setting(None, "raw text that they label, a sentence a line: a file, or a folder of files")

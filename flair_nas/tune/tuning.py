@@ -237,6 +237,8 @@ def _prepare(study: Study, progress: bool) -> None:
     study.ledger.check(data.fingerprint)
     if shortage := work.shortage(data):
         study.warn(f"{shortage}: which settings are the best on it is mostly chance", logging.WARNING)
+    if "taught_weight" in study.space:
+        study.warn("an epoch with taught weight 0 reads the corpus alone, so it has fewer steps than the others")
     study.fit_epochs()
     work.prepare(config.run_settings({}), data, progress)
     study.is_prepared = True

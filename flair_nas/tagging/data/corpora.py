@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from flair_nas.errors import FlairNasError, brief, listed, shown
 from flair_nas.settings.fields import get_kinds
+from flair_nas.storage.files import hash_data
 from flair_nas.storage.parts import find_parts
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
@@ -39,8 +40,8 @@ class TaggingCorpus(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """The digest `sha256`, by the name that it has for every kind of data."""
-        return self.sha256
+        """The digest of all that is learned from, by the name that it has for every kind of data."""
+        return self.sha256 if self.taught is None else hash_data([self.sha256, self.taught.sha256])
 
 
 class _KnownCorpus(NamedTuple):

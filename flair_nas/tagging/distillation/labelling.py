@@ -12,8 +12,8 @@ from flair_nas.errors import FlairNasError
 from flair_nas.settings.fields import get_kinds
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import check_labelled, load_corpus_of
-from flair_nas.tagging.distillation.targets import describe_targets, write_targets
-from flair_nas.tagging.distillation.teachers import describe_teacher, name_tags
+from flair_nas.tagging.distillation.targets import ABOUT, describe_targets, write_targets
+from flair_nas.tagging.distillation.teachers import NO_TAGS, describe_teacher, is_soft, name_tags
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import flair_device
 from flair_nas.tagging.training import build_tagger
@@ -34,14 +34,19 @@ def label_text(config: Any, accept: Callable[[], object], is_over: Callable[[], 
         FlairNasError: a teacher or the text cannot be used, or the teachers find nothing.
         OSError: a file cannot be written, or the disk is full.
     """
+    if (Path(config.taught) / ABOUT).exists():
+        return
     with flair_device(config.device):
         corpus = load_corpus_of(config)
         check_labelled(corpus)
         plain = {name: getattr(config, name) for name in get_kinds(TaggerConfig)} | {"taught": None}
         student = dataclasses.replace(TaggerConfig(**plain), embeddings=["one-hot"], hidden_size=1)  # for its tags
-        names = name_tags(build_tagger(student, corpus))
+        names = [name for name in name_tags(build_tagger(student, corpus)) if name not in NO_TAGS]
         teachers = [load_tagger(name) for name in config.teacher]
         for name, teacher in zip(config.teacher, teachers):
+            if "O" not in names and not is_soft(teacher, names):
+                fault = "has other labels than the corpus, in which each word has one; take one with the same labels"
+                raise FlairNasError(f"teacher {name} {fault}")
             log.info("teacher %s %s", name, describe_teacher(teacher, names))
         accept()
         about = write_targets(teachers, config.text, names, Path(config.taught), is_over=is_over, progress=progress)

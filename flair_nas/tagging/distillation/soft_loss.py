@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MethodType
 
 import numpy as np
 import torch
@@ -40,10 +39,10 @@ def use_soft_loss(tagger: SequenceTagger, taught: Taught, weight: float) -> None
         id(sentence): Targets(places[own.tags.astype(np.intp)], own.chances) for sentence, own in taught.sentences
     }
 
-    def forward_loss(self: SequenceTagger, sentences: list[Sentence]) -> tuple[Tensor, int]:
-        return compute_loss(self, sentences, targets, weight)
+    def forward_loss(sentences: list[Sentence]) -> tuple[Tensor, int]:
+        return compute_loss(tagger, sentences, targets, weight)
 
-    tagger.forward_loss = MethodType(forward_loss, tagger)  # type: ignore[method-assign]
+    tagger.forward_loss = forward_loss  # type: ignore[method-assign]
 
 
 def compute_loss(
@@ -60,9 +59,11 @@ def compute_loss(
     ordered = sorted(sentences, key=len, reverse=True)
     lengths = torch.tensor([len(sentence) for sentence in ordered])
     is_taught = torch.tensor([id(sentence) in targets for sentence in ordered])
-    gold = tagger._prepare_label_tensor(ordered).cpu().split(lengths.tolist())
     width = len(tagger.label_dictionary)
-    tags = [_to_dense(labels, targets.get(id(sentence)), width) for sentence, labels in zip(ordered, gold)]
+    tags = []
+    for sentence in ordered:
+        own = targets.get(id(sentence))
+        tags.append(_to_dense(tagger._prepare_label_tensor([sentence]).cpu() if own is None else own, width))
     features = tagger.forward(*tagger._prepare_tensors(ordered))
     words = int(lengths.sum())
     if not tagger.use_crf:
@@ -75,9 +76,9 @@ def compute_loss(
     for rows, scale in ((~is_taught, 1.0), (is_taught, weight)):
         if rows.any():
             longest = int(lengths[rows].max())
-            some, own = emissions[rows, :longest], padded[rows, :longest]
+            some, wanted = emissions[rows, :longest], padded[rows, :longest]
             partition = log_partition(some, transitions, lengths[rows], *ends)
-            loss = loss + scale * (partition - mean_score(some, transitions, lengths[rows], own, *ends))
+            loss = loss + scale * (partition - mean_score(some, transitions, lengths[rows], wanted, *ends))
     return loss, words
 
 
@@ -101,9 +102,9 @@ def mean_score(
     return words + ends + steps.sum()
 
 
-def _to_dense(gold: Tensor, targets: Targets | None, width: int) -> Tensor:
+def _to_dense(tags: Tensor | Targets, width: int) -> Tensor:
     """Return the probabilities of all tags, [T, tags], from gold tags or from targets."""
-    found = torch.zeros(len(gold), width)
-    if targets is None:
-        return found.scatter_(1, gold.unsqueeze(1), 1.0)
-    return found.scatter_(1, torch.from_numpy(targets.tags.astype(np.int64)), torch.from_numpy(targets.chances))
+    if isinstance(tags, Tensor):
+        return torch.zeros(len(tags), width).scatter_(1, tags.unsqueeze(1), 1.0)
+    numbers, chances = torch.from_numpy(tags.tags.astype(np.int64)), torch.from_numpy(tags.chances)
+    return torch.zeros(len(numbers), width).scatter_(1, numbers, chances)

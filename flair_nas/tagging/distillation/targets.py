@@ -22,6 +22,7 @@ from flair_nas.errors import FlairNasError, shown
 from flair_nas.runtime.words import split_words
 from flair_nas.storage.files import hash_data, hash_file, whole_file, write_text
 from flair_nas.storage.paths import explain_not_utf8, read_file, user_path
+from flair_nas.tagging.data.frozen_embeddings import describe_state
 from flair_nas.tagging.distillation.teachers import Targets, annotate
 
 log = logging.getLogger("flair_nas")
@@ -79,11 +80,11 @@ def write_targets(
         text: a file of raw text with a sentence a line, or a folder of such files.
         names: tags of the student.
         folder: the folder to write to.
-        is_over: function that tells if there is no more time; it ends the labelling after a file.
+        is_over: function that tells if there is no more time; it is asked before each file.
         progress: draw a progress bar.
 
     Raises:
-        FlairNasError: the text is empty or cannot be read.
+        FlairNasError: the text is empty or cannot be read, or a file in the folder is of another text or teacher.
         OSError: a file cannot be written, or the disk is full.
     """
     if (folder / ABOUT).exists():
@@ -100,26 +101,27 @@ def write_targets(
             if 0 < len(words) <= LONG:
                 yield words
 
-    source, is_whole = sentences(), False
+    source, files, is_whole = sentences(), dict[str, str](), False
+    who = hash_data(repr([describe_state(teacher.state_dict()) for teacher in teachers]))
     with tqdm(desc="teaching", unit="sentence", disable=not progress, leave=False) as bar:
-        for number in range(10**6):
-            some = [*islice(source, CHUNK)]
-            if not some or is_over():
-                is_whole = not some
-                break
-            file, digest = folder / f"{number:05}.npz", hash_data(some)
+        while some := [*islice(source, CHUNK)]:
+            file, digest = folder / f"{len(files):05}.npz", hash_data([who, [*names], some])
             if not file.exists():
+                if is_over():
+                    break
                 _write(file, list(annotate(teachers, [Sentence(words) for words in some], names)), digest)
             elif _read_digest(file) != digest:
-                raise FlairNasError(f"{file}: is of another text than {text}; give that back, or delete {folder}")
+                raise FlairNasError(f"{file}: is of another text or teacher; give these back, or delete {folder}")
+            files[file.name] = hash_file(file)
             counts["sentences"] += len(some)
-            counts["labelled"] += _count_labelled(file, names.index("O"))
+            counts["labelled"] += _count_labelled(file, names.index("O") if "O" in names else -1)
             bar.update(len(some))
+        else:
+            is_whole = True
     if not counts["sentences"]:
         cause = "it has no words" if is_whole else "there was no time to label a thousand sentences; raise --budget"
         raise FlairNasError(f"text {text}: {cause}")
-    about = {"names": [*names], "text": text, "is_whole": is_whole, **counts}
-    about["files"] = {file.name: hash_file(file) for file in sorted(folder.glob("*.npz"))}
+    about: dict[str, Any] = {"names": [*names], "text": text, "is_whole": is_whole, **counts, "files": files}
     about["sha256"] = hash_data(about)
     write_text(folder / ABOUT, json.dumps(about) + "\n")
     return about

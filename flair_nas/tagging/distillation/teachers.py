@@ -16,7 +16,8 @@ from flair_nas.tagging.evaluation import tags_of
 
 TOP = 3
 """Tags that are kept of each word."""
-_NO_TAGS = ("<START>", "<STOP>", "<unk>")
+NO_TAGS = ("<START>", "<STOP>", "<unk>")
+"""Tags that no word has."""
 _BATCH = 32  # sentences
 _AT_ONCE = 16  # batches that are sorted by length together
 
@@ -37,19 +38,20 @@ def pick_targets(marginals: Floats) -> Targets:
 
 def name_tags(tagger: SequenceTagger) -> list[str]:
     """Return the names of a tagger's tags, in their order."""
-    return [name.decode() for name in tagger.label_dictionary.idx2item]
+    names: list[str] = tagger.label_dictionary.get_items()
+    return names
 
 
 def is_soft(teacher: SequenceTagger, names: Sequence[str]) -> bool:
     """Return True if a teacher has the tags of a student."""
-    return {*names} - {*_NO_TAGS} == {*name_tags(teacher)} - {*_NO_TAGS}
+    return {*names} - {*NO_TAGS} == {*name_tags(teacher)} - {*NO_TAGS}
 
 
 def describe_teacher(teacher: SequenceTagger, names: Sequence[str]) -> str:
     """Return how a teacher labels for a student with other tags or the same; the labels that both know."""
     if is_soft(teacher, names):
         return "has the labels of the corpus, and gives probabilities"
-    own, wanted = ({name[2:] for name in tags if name not in ("O", *_NO_TAGS)} for tags in (name_tags(teacher), names))
+    own, wanted = ({name[2:] for name in tags if name not in ("O", *NO_TAGS)} for tags in (name_tags(teacher), names))
     words = f"has other tags, and gives its best ones: {', '.join(sorted(own & wanted)) or 'none of the corpus'}"
     if unknown := sorted(own - wanted):
         words += f"; {', '.join(unknown)} is not in the corpus and counts as O"
@@ -67,6 +69,7 @@ def annotate(
         names: tags of the student. A teacher with others gives its best tags alone.
     """
     numbers = {name: number for number, name in enumerate(names)}
+    Sentence.set_context_for_sentences([*sentences])  # some transformers read a sentence's neighbours
     for some in _batches(sentences):
         found = [np.zeros((len(sentence), len(names))) for sentence in some]
         for teacher in teachers:
@@ -87,7 +90,7 @@ def _find_probabilities(
     teacher: SequenceTagger, sentences: list[Sentence], numbers: dict[str, int]
 ) -> Iterator[Floats]:
     own = name_tags(teacher)
-    kept = [number for number, name in enumerate(own) if name not in _NO_TAGS]
+    kept = [number for number, name in enumerate(own) if name not in NO_TAGS]
     columns = [numbers[own[number]] for number in kept]
     for _, emissions, lengths in emissions_of(teacher, sentences):
         marginals = find_marginals(emissions, lengths, crf_of(teacher, 1.0))

@@ -6,7 +6,7 @@ to each word, so it knows nothing of the words that follow.
 
 from __future__ import annotations
 
-from types import MethodType
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ def use_probabilities(tagger: SequenceTagger) -> SequenceTagger:
     """Make the scores of a tagger's labels probabilities, and return the tagger. Labels stay as they are.
 
     The score of a span is the probability that its words have its tags: under a CRF by forward-backward, else the
-    product over the words. In the usual format of tags, BIOES, that is the probability of the span. The score of a
-    token's label is the probability of its tag. `load_tagger` calls this; call it after `SequenceTagger.load`.
+    product over the words. In the usual format of tags, BIOES, that is the probability of the span. A tagger of words
+    gives the probability of each tag. `load_tagger` calls this; call it after `SequenceTagger.load`.
 
     Args:
         tagger: the tagger, which is changed in place.
@@ -46,7 +46,7 @@ def use_probabilities(tagger: SequenceTagger) -> SequenceTagger:
     """
     use_fast_crf(tagger)
     if not tagger.use_crf:
-        tagger._standard_inference = MethodType(_infer, tagger)  # type: ignore[method-assign]
+        tagger._standard_inference = partial(_infer, tagger)  # type: ignore[method-assign]
     elif type(tagger.viterbi_decoder) is ViterbiDecoder and isinstance(tagger.crf, FastCRF):
         tagger.viterbi_decoder = _Decoder(tagger)
     return tagger
@@ -57,7 +57,7 @@ class _Decoder(ViterbiDecoder):
 
     def __init__(self, tagger: SequenceTagger) -> None:
         super().__init__(tagger.label_dictionary)
-        self.names = [name.decode() for name in tagger.label_dictionary.idx2item]
+        self.names = tagger.label_dictionary.get_items()
         self.in_spans = tagger.predict_spans
 
     def decode(

@@ -94,6 +94,17 @@ def test_teachers_with_the_same_tags_give_the_mean_of_their_probabilities(crf: b
         np.testing.assert_allclose(found[:3], mean, atol=1e-4)
 
 
+def test_words_that_all_have_labels_need_no_o() -> None:
+    tags = Dictionary(add_unk=False)
+    for tag in ("NOUN", "VERB"):
+        tags.add_item(tag)
+    tagger = use_probabilities(SequenceTagger(HashEmbeddings(100, 6), tags, "pos", hidden_size=4))
+    sentence = Sentence(["w1", "w2"])  # without gold labels
+    targets = {id(sentence): pick_targets(np.array([[0.9, 0.1], [0.2, 0.8]]))}
+    loss, words = compute_loss(tagger, [sentence], targets, 1.0)
+    assert words == 2 and float(loss) > 0
+
+
 def test_a_teacher_with_other_tags_gives_its_best_ones_and_others_count_as_o() -> None:
     assert to_bioes(["B-A", "I-A", "B-A", "O", "B-C", "I-C", "I-C"]) == ["B-A", "E-A", "S-A", "O", "B-C", "I-C", "E-C"]
     tagger = make_tagger(crf=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +86,11 @@ def test_labels_are_those_of_flair_and_a_copy_has_the_same_scores(tmp_path: Path
         tagger.predict(sentences, label_name="flair")
         use_probabilities(tagger)
         tagger.save(tmp_path / "model.pt")
-        for name, one in (("own", tagger), ("copy", copy.deepcopy(tagger)), ("file", load_tagger(tmp_path))):
+        copies = {"own": tagger, "copy": copy.deepcopy(tagger), "file": load_tagger(tmp_path)}
+        for name, one in [*copies.items(), ("pickle", pickle.loads(pickle.dumps(tagger)))]:
             one.predict(sentences, label_name=name)
         for sentence in sentences:
-            of_flair, *others = (sentence.get_labels(name) for name in ("flair", "own", "copy", "file"))
+            of_flair, *others = (sentence.get_labels(name) for name in ("flair", *copies, "pickle"))
             for labels in others:
                 assert [(one.value, one.data_point) for one in labels] == [(o.value, o.data_point) for o in of_flair]
                 assert [one.score for one in labels] == pytest.approx([one.score for one in others[0]], abs=1e-7)
