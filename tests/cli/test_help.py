@@ -104,7 +104,7 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         (
             ["tga"],
-            "unknown: 'tga'; did you mean tag? there are search, forgetting, tune, convert, tag, lm, charlm, embed, "
+            "unknown: 'tga'; did you mean tag? there are search, forgetting, tune, distil, convert, tag, lm, charlm, embed, "
             "report, genotypes;",
         ),
         (["tag", "trian"], "did you mean train? there are train, evaluate, predict, export, publish;"),

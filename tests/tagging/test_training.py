@@ -826,7 +826,7 @@ def test_a_sentence_that_a_crf_takes_gigabytes_for_is_told(
     corpus = write_corpus(tmp_path)
     with open(tmp_path / "train.txt", "a") as stream:
         stream.write("\n" + "word NN O\n" * tokens)
-    training._warn_of_length(settings(corpus, batch_size=32, **changes), load_corpus(corpus).corpus)
+    training._warn_of_length(settings(corpus, batch_size=32, **changes), load_corpus(corpus))
     assert ("--no-crf" in caplog.text and f"{tokens} tokens" in caplog.text) == warned
 
 
