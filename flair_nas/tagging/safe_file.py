@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.nn.layers import LAYER_NAMES
-from flair_nas.storage.files import hash_data, hash_file, whole_file
+from flair_nas.storage.files import hash_data, hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import SAVED_KEY, is_described
@@ -101,10 +101,10 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
     except NotDataError:
         forget_safe(folder)
         raise
-    with whole_file(folder / CONFIG) as config, whole_file(folder / WEIGHTS) as temporary:
+    with whole_file(folder / WEIGHTS) as temporary:  # both are whole before either takes its place
         save_file(weights, temporary, {"format": "pt"})
         written["weights"] = {"file": WEIGHTS, "sha256": hash_file(temporary)}
-        config.write_text(json.dumps(written | {"sha256": hash_data(written)}, ensure_ascii=False), encoding="utf-8")
+        write_text(folder / CONFIG, json.dumps(written | {"sha256": hash_data(written)}, ensure_ascii=False))
 
 
 def _describe(tagger: SequenceTagger) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -104,8 +104,8 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         (
             ["tga"],
-            "unknown: 'tga'; did you mean tag? there are search, forgetting, tune, distil, convert, tag, lm, charlm, embed, "
-            "report, genotypes;",
+            "unknown: 'tga'; did you mean tag? there are search, forgetting, tune, distil, convert, tag, lm, charlm, "
+            "embed, report, genotypes;",
         ),
         (["tag", "trian"], "did you mean train? there are train, evaluate, predict, export, publish;"),
         ([], "VERB"),
