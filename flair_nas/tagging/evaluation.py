@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,9 @@ from flair_nas.tagging.data.frozen_embeddings import changing_names
 from flair_nas.tagging.quiet import no_flair_bars
 
 log = logging.getLogger("flair_nas")
+
+NO_TAGS = ("<START>", "<STOP>", "<unk>")
+"""Tags that no word has."""
 
 
 class TaggerEvaluation(NamedTuple):
@@ -197,8 +200,13 @@ def tags_of(sentence: Sentence, label_type: str) -> list[str]:
 
 def tagger_labels(tagger: SequenceTagger) -> set[str]:
     """Return the labels that a tagger can give, without the prefixes B-, I-, E- and S- of spans."""
-    items = set(tagger.label_dictionary.get_items()) - {"O", "<START>", "<STOP>", "<unk>"}
-    return {item[2:] for item in items} if tagger.predict_spans else items
+    return labels_of_tags(tagger.label_dictionary.get_items(), tagger.predict_spans)
+
+
+def labels_of_tags(tags: Iterable[str], in_spans: bool) -> set[str]:
+    """Return the labels of tags; those of spans have the prefixes B-, I-, E- and S-."""
+    items = {*tags} - {"O", *NO_TAGS}
+    return {item[2:] for item in items} if in_spans else items
 
 
 def labels_without_loss(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str) -> list[set[str]]:

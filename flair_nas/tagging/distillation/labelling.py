@@ -13,7 +13,8 @@ from flair_nas.settings.fields import get_kinds
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import check_labelled, load_corpus_of
 from flair_nas.tagging.distillation.targets import ABOUT, describe_targets, write_targets
-from flair_nas.tagging.distillation.teachers import NO_TAGS, describe_teacher, is_soft, name_tags
+from flair_nas.tagging.distillation.teachers import describe_teacher, is_soft, name_tags
+from flair_nas.tagging.evaluation import NO_TAGS
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import flair_device
 from flair_nas.tagging.training import build_tagger

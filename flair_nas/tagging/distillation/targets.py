@@ -109,7 +109,8 @@ def write_targets(
             if not file.exists():
                 if is_over():
                     break
-                _write(file, list(annotate(teachers, [Sentence(words) for words in some], names)), digest)
+                labelled = [Sentence(words) for words in some]
+                _write(file, [*zip(labelled, annotate(teachers, labelled, names))], digest)
             elif _read_digest(file) != digest:
                 raise FlairNasError(f"{file}: is of another text or teacher; give these back, or delete {folder}")
             files[file.name] = hash_file(file)

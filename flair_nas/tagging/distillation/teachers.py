@@ -12,14 +12,10 @@ from numpy.typing import NDArray
 
 from flair_nas.runtime.decoding import Floats, find_marginals
 from flair_nas.tagging.calibration import crf_of, emissions_of
-from flair_nas.tagging.evaluation import tags_of
+from flair_nas.tagging.evaluation import NO_TAGS, labels_of_tags, tagger_labels, tags_of
 
 TOP = 3
 """Tags that are kept of each word."""
-NO_TAGS = ("<START>", "<STOP>", "<unk>")
-"""Tags that no word has."""
-_BATCH = 32  # sentences
-_AT_ONCE = 16  # batches that are sorted by length together
 
 
 class Targets(NamedTuple):
@@ -51,17 +47,15 @@ def describe_teacher(teacher: SequenceTagger, names: Sequence[str]) -> str:
     """Return how a teacher labels for a student with other tags or the same; the labels that both know."""
     if is_soft(teacher, names):
         return "has the labels of the corpus, and gives probabilities"
-    own, wanted = ({name[2:] for name in tags if name not in ("O", *NO_TAGS)} for tags in (name_tags(teacher), names))
+    own, wanted = tagger_labels(teacher), labels_of_tags(names, teacher.predict_spans)
     words = f"has other tags, and gives its best ones: {', '.join(sorted(own & wanted)) or 'none of the corpus'}"
     if unknown := sorted(own - wanted):
         words += f"; {', '.join(unknown)} is not in the corpus and counts as O"
     return words
 
 
-def annotate(
-    teachers: Sequence[SequenceTagger], sentences: Sequence[Sentence], names: Sequence[str]
-) -> Iterator[tuple[Sentence, Targets]]:
-    """Yield sentences with the mean of what their teachers say, in batches of like length.
+def annotate(teachers: Sequence[SequenceTagger], sentences: Sequence[Sentence], names: Sequence[str]) -> list[Targets]:
+    """Return the mean of what teachers say of each sentence.
 
     Args:
         teachers: taggers that `load_tagger` returned.
@@ -69,45 +63,38 @@ def annotate(
         names: tags of the student. A teacher with others gives its best tags alone.
     """
     numbers = {name: number for number, name in enumerate(names)}
-    Sentence.set_context_for_sentences([*sentences])  # some transformers read a sentence's neighbours
-    for some in _batches(sentences):
-        found = [np.zeros((len(sentence), len(names))) for sentence in some]
-        for teacher in teachers:
-            give = _find_probabilities if is_soft(teacher, names) else _find_best
-            for total, own in zip(found, give(teacher, some, numbers)):
-                total += own
-        for sentence, total in zip(some, found):
-            yield sentence, pick_targets(total)
-
-
-def _batches(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
-    for at in range(0, len(sentences), _BATCH * _AT_ONCE):
-        ordered = sorted(sentences[at : at + _BATCH * _AT_ONCE], key=len, reverse=True)
-        yield from (ordered[place : place + _BATCH] for place in range(0, len(ordered), _BATCH))
+    totals = {id(sentence): np.zeros((len(sentence), len(names))) for sentence in sentences}
+    for teacher in teachers:
+        give = _find_probabilities if is_soft(teacher, names) else _find_best
+        for sentence, own in give(teacher, sentences, numbers):
+            totals[id(sentence)] += own
+    return [pick_targets(totals[id(sentence)]) for sentence in sentences]
 
 
 def _find_probabilities(
-    teacher: SequenceTagger, sentences: list[Sentence], numbers: dict[str, int]
-) -> Iterator[Floats]:
+    teacher: SequenceTagger, sentences: Sequence[Sentence], numbers: dict[str, int]
+) -> Iterator[tuple[Sentence, Floats]]:
     own = name_tags(teacher)
     kept = [number for number, name in enumerate(own) if name not in NO_TAGS]
     columns = [numbers[own[number]] for number in kept]
-    for _, emissions, lengths in emissions_of(teacher, sentences):
+    for some, emissions, lengths in emissions_of(teacher, sentences):
         marginals = find_marginals(emissions, lengths, crf_of(teacher, 1.0))
-        for row, length in zip(marginals, lengths):
+        for sentence, row, length in zip(some, marginals, lengths):
             placed = np.zeros((length, len(numbers)))
             placed[:, columns] = row[:length, kept]
-            yield placed / placed.sum(1, keepdims=True)
+            yield sentence, placed / placed.sum(1, keepdims=True)
 
 
-def _find_best(teacher: SequenceTagger, sentences: list[Sentence], numbers: dict[str, int]) -> Iterator[Floats]:
-    teacher.predict(sentences, label_name="teacher")
+def _find_best(
+    teacher: SequenceTagger, sentences: Sequence[Sentence], numbers: dict[str, int]
+) -> Iterator[tuple[Sentence, Floats]]:
+    teacher.predict([*sentences], label_name="teacher")
     for sentence in sentences:
         tags = to_bioes(tags_of(sentence, "teacher")) if teacher.predict_spans else tags_of(sentence, "teacher")
         placed = np.zeros((len(sentence), len(numbers)))
         placed[np.arange(len(tags)), [numbers.get(tag, numbers["O"]) for tag in tags]] = 1.0
         sentence.remove_labels("teacher")
-        yield placed
+        yield sentence, placed
 
 
 def to_bioes(tags: Sequence[str]) -> list[str]:

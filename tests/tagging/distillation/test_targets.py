@@ -76,7 +76,8 @@ def test_a_text_is_labelled_read_and_its_odd_lines_are_told(
     found = {sentence.to_tokenized_string(): targets for sentence, targets in taught.sentences}
     assert sorted(found) == sorted([LINES[0], LINES[2], LINES[3], LINES[5]])
     tagger = load_tagger(teacher)
-    for sentence, targets in annotate([tagger], [Sentence(line.split()) for line in found], taught.names):
+    again = [Sentence(line.split()) for line in found]
+    for sentence, targets in zip(again, annotate([tagger], again, taught.names), strict=True):
         own = found[sentence.to_tokenized_string()]
         np.testing.assert_allclose(own.chances, targets.chances, atol=1e-6)
         assert (own.tags == targets.tags).all() and np.allclose(own.chances.sum(1), 1)
