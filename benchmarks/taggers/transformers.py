@@ -71,7 +71,9 @@ def read_corpus(name: str, data: Path) -> TaggingCorpus:
 
 
 def frozen(words: str, data: Path) -> list[str]:
-    """Return the specs of frozen embeddings: `small`, or the transformer's `all` layers or its `last` one."""
+    """Return the specs of embeddings: `english char`, `small`, or the transformer's `all` layers or its `last` one."""
+    if words == "english char":
+        return words.split()
     if words == "small":
         files = ("word:{}mini-w2v-100d.gensim", "flair:{}mini-forward.pt", "flair:{}mini-backward.pt")
         return [file.format(f"{data}/flair/embeddings/") for file in files]
@@ -170,6 +172,8 @@ TAGGERS: dict[str, tuple[tuple[Callable[..., int | None], Callable[[Path], Predi
     "spacy, vectors": (SPACY, {"vectors": True}),
     "frozen last, no layer": (WITHOUT, {"words": "last"}),
     "frozen last, gru": (LAYER, {"words": "last", "rnn": "gru"}),
+    "english char, small-relu-tanh": (LAYER, {"words": "english char", "rnn": "small-relu-tanh"}),
+    "english char, lstm": (LAYER, {"words": "english char", "rnn": "lstm"}),
     "fine-tuned, 8 epochs, 1.5e-4": (TUNED, {"epochs": 8, "rate": 1.5e-4}),
     "fine-tuned, 4 epochs, 5e-5": (TUNED, {"epochs": 4, "rate": 5e-5}),
 }
@@ -237,15 +241,16 @@ def table() -> str:
         scores = [
             [line["test_f1"] for line in own if line["corpus"] == corpus and "seed" in line] for corpus in CORPORA
         ]
-        own = [line for line in own if line["corpus"] == "wnut_17" and line in of_first]
+        own = [line for line in own if line["corpus"] == "wnut_17"]
         if not own:
             continue
+        size = next((f"{line['mb']:.0f}" for line in own if "seed" in line), "-")
+        own = [line for line in own if line in of_first]
         seconds = [line["cpu_seconds"] + vectors.get(options.get("words"), 0) for line in own if "seed" in line]
         speeds = [line["words_per_second"] for line in own if "seed" not in line and line["load"] < 1.5]
         cells = [name, *(f"{mean_and_spread(of)} ({len(of)})" if of else "-" for of in scores)]
         cells += [f"{statistics.mean(of):,.0f}" if of else "-" for of in (seconds, speeds[-1:])]
-        cells.append(next((f"{line['mb']:.0f}" for line in own if "seed" in line), "-"))
-        rows.append((-statistics.mean(scores[0]), cells))
+        rows.append((-statistics.mean(scores[0]), [*cells, size]))
     head = ["tagger", *titles, "training, CPU s", "words/s", "MB"]
     return as_table([head, *(cells for _, cells in sorted(rows))])
 
