@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from flair_nas.errors import FlairNasError, brief, listed
 from flair_nas.storage.paths import read_utf8
 from flair_nas.tagging.data.column_rows import SENTENCE_HEADING, WORD_HEADINGS
+from flair_nas.tagging.data.label_forms import SPAN_TAG
 
 log = logging.getLogger("flair_nas")
 
@@ -138,6 +139,12 @@ def _find_columns(path: Path, headings: Sequence[str]) -> tuple[int, int, int | 
     word = next((place for place, name in enumerate(names) if name in WORD_HEADINGS), None)
     number = next((place for place, name in enumerate(names) if SENTENCE_HEADING.fullmatch(name)), None)
     others = [place for place in range(len(names)) if place not in (word, number)]
+    tag = headings[-1].rpartition(" ")[2]
+    if word is None and (tag == "O" or SPAN_TAG.fullmatch(tag)):
+        raise FlairNasError(
+            f"{path}:1: a column file as it is: the row ends with the tag {tag!r}; put it as train.txt into a folder, "
+            "and name the folder as corpus"
+        )
     if word is None or not others:
         expected = "headings such as 'Sentence #', 'Word' and 'Tag' are expected"
         raise FlairNasError(f"{path}:1: {expected}, got {brief(list(headings))}; name the columns so, if this is CSV")

@@ -115,6 +115,8 @@ def test_columns_that_csv_lacks_or_has_besides_are_told(tmp_path: Path, caplog: 
         ("Sentence #,Word,Tag\n1,a,B-X\n1,b,\n", "data.csv:2: '' stands for no label; write O"),
         ("Sentence #,Word,Tag\n1,Müller,O\n".encode("utf-16"), "data.csv:1: not UTF-8 but UTF-16; convert it with"),
         ("a\nb\n", "data.csv:1: headings such as"),
+        ("Hugo B-PER\nsang O\n", "data.csv:1: a column file as it is: the row ends with the tag 'B-PER'; put it as"),
+        ("sang\tV\tO\nHugo\tN\tB-PER\n", "data.csv:1: a column file as it is: the row ends with the tag 'O'"),
     ],
 )
 def test_csv_that_cannot_be_used(tmp_path: Path, text: str | bytes, wanted: str) -> None:

@@ -225,6 +225,21 @@ def test_a_row_without_text(tmp_path, row):
     assert "train.txt:7: the text is empty" in error_of(folder)
 
 
+def test_columns_that_are_swapped(tmp_path):
+    text = "O in\n\nB-LOC Leeds\nO .\n"
+    folder = folder_of(tmp_path, train=text, dev=text)
+    message = error_of(folder)
+    assert "train.txt:3: the text of every word is a tag, such as 'B-LOC'" in message
+    assert "--columns text=1,ner=0" in message
+    labels = load_corpus(str(folder), columns={1: "text", 0: "ner"}).corpus.train[1].get_labels("ner")
+    assert [(label.data_point.text, label.value) for label in labels] == [("Leeds", "LOC")]
+
+
+def test_words_that_look_like_tags(tmp_path):
+    text = "B-LOC X\nO Y\nends Y\n\n"
+    assert load_corpus(str(folder_of(tmp_path, train=text, dev=text))).corpus.train[0].text == "B-LOC O ends"
+
+
 def test_a_label_column_that_is_not_there_shows_a_row(tmp_path):
     message = error_of(folder_of(tmp_path, train=SENTENCE), columns={0: "text", 3: "ner"})
     assert "train.txt:1: there is no column 3 (ner)" in message and "column 0 'Ada', column 1 'B-PER'" in message
