@@ -1,4 +1,4 @@
-"""Steps of a tuning: settings are drawn and pruned, the best are chosen, and fresh seeds judge them.
+"""The search of a tuning: settings are drawn, trained and pruned within the budget.
 
 Settings are pruned by asynchronous successive halving (Li et al., MLSys 2020): whenever a process is free, a candidate
 among the better ones of its rung goes on, or else a new one begins. All state is in the ledger.
@@ -31,12 +31,11 @@ log = logging.getLogger("flair_nas")
 
 MIN_JUDGES = 2
 """Minimum fresh seeds of a comparison: with one, chance decides."""
-OVERTIME = 1.05
-"""Fraction of the budget by which the last fresh seed must end."""
+FINALISTS = 4
+"""Candidates that further seeds choose from."""
 _CHOOSING = 0.15  # of the budget is for further seeds of the best
 _JUDGING = 0.4  # of the budget is for fresh seeds, or what two of them need
 _FEW = 6  # candidates that must at least begin
-_FINALISTS = 4  # candidates that further seeds choose from
 _AT_WORK = "at work"  # key of the plan
 
 
@@ -138,10 +137,10 @@ class Study(Trials):
         """Seconds left of the budget."""
         return max(0.0, self.config.seconds - self.ledger.seconds)
 
-    def _time_for_seeds(self, count: int, others: int, *, baseline: bool = True) -> float:
+    def time_for_seeds(self, count: int, others: int, *, baseline: bool = True) -> float:
         """Return the seconds of full trainings of some candidates, and perhaps the baseline, with further seeds."""
         epochs = self.config.epochs
-        paces = [self.pace(c) for c in self.finishers()[:_FINALISTS]] or [self.pace(self.baseline)]
+        paces = [self.pace(c) for c in self.finishers()[:FINALISTS]] or [self.pace(self.baseline)]
         other = statistics.mean(pace.seconds(epochs) for pace in paces)
         jobs = [*([self.pace(self.baseline).seconds(epochs)] * baseline), *([other] * others)]
         return makespan(jobs * count, self.pool.workers)
@@ -149,9 +148,9 @@ class Study(Trials):
     @property
     def end_of_search(self) -> float:
         """Second of the tuning at which the search has to end."""
-        wanted = self._time_for_seeds(self.config.fresh_seeds, others=2)
-        least = self._time_for_seeds(min(MIN_JUDGES, self.config.fresh_seeds), others=1)
-        choosing = self._time_for_seeds(len(self.config.seeds) - 1, others=_FINALISTS, baseline=False)
+        wanted = self.time_for_seeds(self.config.fresh_seeds, others=2)
+        least = self.time_for_seeds(min(MIN_JUDGES, self.config.fresh_seeds), others=1)
+        choosing = self.time_for_seeds(len(self.config.seeds) - 1, others=FINALISTS, baseline=False)
         judging = min(wanted, max(least, _JUDGING * self.config.seconds))
         return self.config.seconds - judging - min(choosing, _CHOOSING * self.config.seconds)
 
@@ -257,7 +256,7 @@ class Study(Trials):
         idle = [c for c in others if c not in going and self.run(c).get("dev")]
         cost = self.config.task.early_cost
         idle.sort(key=lambda c: (-len(self.run(c)["dev"]), cost(self.run(c), self.config.epochs)))
-        for candidate in idle if len(going) < _FINALISTS else ():
+        for candidate in idle if len(going) < FINALISTS else ():
             goal = Goal(candidate, seed, rungs[self.count_passed(candidate)])
             # without any other, there is nothing to be judged
             if self._fits(goal) or not going and self.seconds(goal._replace(epochs=rungs[-1])) <= self.left:
@@ -351,7 +350,7 @@ class Study(Trials):
         for outcome in self.pool.run(self._timings(self.finishers())):
             self._note(outcome)
 
-    # --- the choice and the judgement ---
+    # --- trainings of chosen candidates ---
 
     def train(self, goals: Sequence[Goal], title: str, until: float = math.inf) -> None:
         """Train runs to their epochs and score them; skip those that are done.
@@ -382,111 +381,3 @@ class Study(Trials):
         run = self.run(goal.candidate, goal.seed)
         trained = self.has_ended(goal.candidate, goal.seed)
         return "error" not in run and not (trained and ("counts" in run or not goal.score))
-
-    def choose(self) -> tuple[list[Candidate], list[int]]:
-        """Choose by dev: the best candidate, then the fastest near it or the best within the limit, if it is another.
-
-        Returns:
-            These, and the seeds that chose.
-        """
-        config, ranked = self.config, self.finishers()
-        if not ranked:
-            return [], config.seeds[:1]
-        order = list(dict.fromkeys([ranked[0], *self._find_fast(ranked, [config.seeds[0]]), *ranked]))
-
-        def goals(count: int) -> list[Goal]:
-            return [Goal(c, seed, config.epochs) for seed in config.seeds[1:] for c in order[:count]]
-
-        left = self.left - self._time_for_seeds(min(MIN_JUDGES, config.fresh_seeds), others=1)
-        counts = range(min(_FINALISTS, len(order)), 1, -1)
-        count = self.ledger.decide(
-            "finalists", lambda: max_fitting(counts, lambda n: self.remaining(goals(n)), left, 0)
-        )
-        if not count or len(config.seeds) == 1:
-            return self._add_fast(ranked, config.seeds[:1]), config.seeds[:1]
-        self.train(goals(count), f"{count} finalists with {len(config.seeds)} seeds, which choose")
-        good = [c for c in order[:count] if all(self.has_ended(c, seed) for seed in config.seeds)]
-        if not good:
-            return ranked[:1], config.seeds[:1]
-        good.sort(key=lambda c: self._mean_cost(c, config.seeds))
-        return self._add_fast(good, config.seeds), config.seeds
-
-    def _add_fast(self, ranked: Sequence[Candidate], seeds: Sequence[int]) -> list[Candidate]:
-        """Return the best, and the fast one if it is another and there is time to judge it."""
-        both = list(dict.fromkeys([ranked[0], *self._find_fast(ranked, seeds)]))
-        few = self.config.fresh()[:MIN_JUDGES]
-        goals = [Goal(c, seed, self.config.epochs, score=True) for seed in few for c in self._judged(both)]
-        end = OVERTIME * self.config.seconds
-        if len(both) == 1 or self.ledger.decide(
-            "judges fast", lambda: self.remaining(goals) <= end - self.ledger.seconds
-        ):
-            return both
-        self.warn(f"there was no time to judge a fast one, {both[1].name}")
-        return both[:1]
-
-    def _mean_cost(self, candidate: Candidate, seeds: Sequence[int]) -> float:
-        task, epochs = self.config.task, self.config.epochs
-        return statistics.mean(task.cost(self.run(candidate, seed), epochs) for seed in seeds)
-
-    def _find_fast(self, ranked: Sequence[Candidate], seeds: Sequence[int]) -> list[Candidate]:
-        """Return the best candidate within the limit, or without a limit the fastest one near the best."""
-        limit, costs = self.config.at_most_ms, {c.name: self._mean_cost(c, seeds) for c in ranked}
-        if limit is not None:
-            return [c for c in ranked if self.milliseconds(c) <= limit][:1]
-        near = [c for c in ranked if costs[c.name] <= costs[ranked[0].name] + self.config.task.near]
-        return sorted(near, key=self.milliseconds)[:1]
-
-    def judge(self, finalists: list[Candidate], chose: Sequence[int]) -> tuple[list[Candidate], list[int]]:
-        """Score the baseline and finalists with fresh seeds, or if there is no time, with the first one that chose.
-
-        Returns:
-            The finalists without a fast one that failed, and the seeds that scored all.
-
-        Raises:
-            FlairNasError: nothing could be scored.
-        """
-        config, fresh, end = self.config, self.config.fresh(), OVERTIME * self.config.seconds
-        judged = self._judged(finalists)
-
-        def goals(seeds: Sequence[int]) -> list[Goal]:
-            return [Goal(c, seed, config.epochs, score=True) for seed in seeds for c in judged]
-
-        if finalists:
-            names, left = " and ".join(c.name for c in judged), end - self.ledger.seconds
-            count = self.ledger.decide(
-                f"{config.fresh_seeds} fresh of {names}",
-                lambda: max_fitting(range(len(fresh), 0, -1), lambda n: self.remaining(goals(fresh[:n])), left, 0),
-            )
-            self.train(goals(fresh[:count]), f"{count} fresh seeds of {names}", end)
-            failed = {c.run(seed): c for c in judged for seed in fresh if "error" in self.run(c, seed)}
-            for fast in finalists[1:]:
-                if fast in failed.values():
-                    self.warn(f"{fast.name} failed with a fresh seed, so it is left out")
-                    finalists, failed = finalists[:1], {name: c for name, c in failed.items() if c is not fast}
-            if failed:
-                self.warn(f"{' and '.join(failed)} failed, so what the others have with that seed does not count")
-            judged = self._judged(finalists)
-            if scored := self._scored(judged, fresh):
-                if len(scored) < config.fresh_seeds and not failed:
-                    self.warn(f"there was time for {len(scored)} of {config.fresh_seeds} fresh seeds")
-                return finalists, scored
-        self.warn("the seeds that chose judge, too, which flatters the winner")
-        self.train(goals(chose[:1]), "their score")  # the baseline has no other
-        if not (scored := self._scored(judged, chose[:1])):
-            raise FlairNasError(f"no settings could be scored: {self.errors()}")
-        return finalists, scored
-
-    def warn_of_limit(self) -> None:
-        """Keep a caution if no candidate that came to the end meets the limit."""
-        limit, times = self.config.at_most_ms, list(map(self.milliseconds, self.finishers()))
-        if limit is not None and times and min(times) > limit:
-            self.warn(
-                f"no others that came to the end take at most {limit:g} ms a sentence; the fastest, {min(times):.2f} ms"
-            )
-
-    def _judged(self, finalists: Sequence[Candidate]) -> list[Candidate]:
-        """Return finalists with the baseline, unless that failed."""
-        return [*([self.baseline] if self.has_ended(self.baseline) else []), *finalists]
-
-    def _scored(self, judged: Sequence[Candidate], seeds: Sequence[int]) -> list[int]:
-        return [seed for seed in seeds if all("counts" in self.run(c, seed) for c in judged)]

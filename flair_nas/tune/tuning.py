@@ -28,6 +28,7 @@ from flair_nas.storage.paths import user_path
 from flair_nas.tune.answer import Answer, make_answer
 from flair_nas.tune.candidates import Candidate
 from flair_nas.tune.config import DistilConfig, TextTuneConfig, TuneConfig, TuneSettings
+from flair_nas.tune.judgement import choose, judge, warn_of_limit
 from flair_nas.tune.parts import Space, count_points, make_space
 from flair_nas.tune.report import format_report
 from flair_nas.tune.sampler import has_optuna
@@ -249,9 +250,9 @@ def _run(study: Study) -> Tuning:
     ledger, config, out = study.ledger, study.config, study.folder.parent
     study.search()
     study.time_finishers()
-    study.warn_of_limit()
-    finalists, chose = study.choose()
-    finalists, judges = study.judge(finalists, chose)
+    warn_of_limit(study)
+    finalists, chose = choose(study)
+    finalists, judges = judge(study, finalists, chose)
     if not study.is_new:
         log.info("%s is finished, so nothing was trained; --budget or --fresh-seeds extend it", out)
     rows = [(candidate, [study.run(candidate, seed) for seed in judges]) for candidate in finalists]
