@@ -93,6 +93,14 @@ def test_the_verdict_tells_what_was_learnt(text: Path) -> None:
     assert "known before" not in alone.verdict([])
 
 
+def test_going_on_with_another_prior_is_told(text: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = search_on(text).state_dict()
+    search_on(text).load_state_dict(state)
+    assert not caplog.messages
+    search_on(text, prior="none").load_state_dict(state)
+    assert "knows other things of cells before a search" in caplog.messages[0]
+
+
 def test_the_whole_space_can_be_trained(text: Path) -> None:
     strategy = search_on(text, nodes=1, epochs=3)
     run_whole(strategy)

@@ -7,6 +7,7 @@ A draw of the predictor's weights predicts the costs of many cells, and the one 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,12 @@ from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.candidates import draw
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 from flair_nas.settings.fields import setting
+from flair_nas.storage.files import hash_data
 
 if TYPE_CHECKING:
     from flair_nas.library.cost_model import Array
+
+log = logging.getLogger("flair_nas")
 
 STARTS = 4
 """Random cells that come first if nothing is known."""
@@ -66,6 +70,7 @@ class PredictorSearch(ChildSearch):
 
         self.is_known = settings.prior == "bundled" or settings.prior is None and config.objective == "text"
         self.prior = load_prior() if self.is_known else CostModel.empty()
+        self.prior_sha256 = hash_data(self.prior.mean.tolist())
         self.enough = 8 if self.is_known else 16
         super().__init__(objective, config, settings)
 
@@ -104,6 +109,16 @@ class PredictorSearch(ChildSearch):
 
     def take(self, number: int, cost: float) -> None:
         """Do nothing: the next draw learns all scores."""
+
+    def state_dict(self) -> JSON:
+        """Return what is kept, and the checksum of the prior."""
+        return super().state_dict() | {"prior_sha256": self.prior_sha256}
+
+    def load_state_dict(self, state: JSON) -> None:
+        """Go on, and warn if the search began with another prior."""
+        super().load_state_dict(state)
+        if state.get("prior_sha256", self.prior_sha256) != self.prior_sha256:
+            log.warning("this version knows other things of cells before a search, so the children will be others")
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best child, and on what the predictor has learnt."""
