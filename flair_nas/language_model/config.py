@@ -9,6 +9,7 @@ from typing import ClassVar
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.nn.layers import TEXT_LAYERS, describe_layers
 from flair_nas.settings.fields import COUNT, PROBABILITY, device_setting, find_problems, raise_problems, setting
+from flair_nas.settings.optimizer import WARMUP_HELP, find_high_rate
 
 
 def check_rising(numbers: list[int]) -> str:
@@ -45,8 +46,9 @@ class LanguageModelSettings(TextSettings):
     )
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)
-    optimizer: str = setting("sgd", "sgd or adam", choices=("sgd", "adam"))
+    optimizer: str = setting("sgd", "sgd, adam or adamw", choices=("sgd", "adam", "adamw"))
     learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
+    warmup_steps: int = setting(0, WARMUP_HELP, low=0, high=10**9)
     lower_after: list[int] = setting(
         [], "epochs after which the learning rate falls to a tenth", check=check_rising, **COUNT
     )
@@ -80,7 +82,7 @@ class LanguageModelSettings(TextSettings):
         raise_problems(find_problems(self) or self._contradictions())
 
     def _contradictions(self) -> list[str]:
-        problems = []
+        problems = find_high_rate(self.optimizer, self.learning_rate)
         tied = self.tied and not self.adaptive_cutoffs
         if tied and self.embedding_size not in (None, self.hidden_size):
             problems.append(
@@ -92,8 +94,6 @@ class LanguageModelSettings(TextSettings):
             )
         if self.unit == "char" and self.adaptive_cutoffs:
             problems.append("adaptive_cutoffs are for the many types of words; leave them out with unit = char")
-        if self.optimizer == "adam" and self.learning_rate > 0.1:
-            problems.append(f"optimizer adam takes a learning_rate of about 1e-3, got {self.learning_rate:g}")
         if not self.averaging and self.average_after is not None:
             problems.append(f"average_after = {self.average_after} contradicts averaging = false")
         return problems

@@ -43,14 +43,16 @@ from flair_nas.runs.metric import PERPLEXITY, to_perplexity
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.settings.fields import check_config
+from flair_nas.settings.optimizer import warmup_factor
 
 log = logging.getLogger("flair_nas")
 
 KEYS = {"valid": "dev", "test": "test"}
 """Beginning of the keys of figures, by part of the text."""
 
-_PLAIN = ("epoch", "best_epoch", "averaged_from", "rollbacks")
+_PLAIN = ("epoch", "best_epoch", "averaged_from", "rollbacks", "steps")
 """Attributes of a training that checkpoints hold unchanged."""
+_OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 # draws from the global generator, whose state is in the checkpoint
 _DRAW: Draw = (lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
@@ -126,11 +128,11 @@ class _Training:
         self.best_epoch = 0
         self.averaged_from: int | None = None
         self.rollbacks = 0
+        self.steps = 0  # that changed the weights
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        kind = torch.optim.Adam if self.config.optimizer == "adam" else torch.optim.SGD
-        rate, decay = self.config.learning_rate, self.config.weight_decay
-        return kind(self.model.parameters(), lr=rate, weight_decay=decay)
+        kind: type[torch.optim.SGD] = _OPTIMIZERS[self.config.optimizer]  # the others take these, too
+        return kind(self.model.parameters(), lr=self.config.learning_rate, weight_decay=self.config.weight_decay)
 
     def _new_average(self) -> AveragedModel:
         return AveragedModel(self.model, multi_avg_fn=get_swa_multi_avg_fn())  # the default is 30 times as slow
@@ -166,7 +168,7 @@ class _Training:
             self.average = self._new_average()
             self.average.load_state_dict(state["average"])
         for name in _PLAIN:
-            setattr(self, name, state[name])
+            setattr(self, name, state.get(name, 0))  # former checkpoints have no steps
         restore_random_state(state["random"])
 
     def train(self, progress: bool) -> None:
@@ -254,8 +256,10 @@ class _Training:
         for step, length in enumerate(lengths, start=1):
             piece = slice(start, start + length)
             start += length
-            for group in self.optimizer.param_groups:  # a longer segment counts for more
-                group["lr"] = rate * (length / config.bptt if config.vary_length else 1)
+            share = length / config.bptt if config.vary_length else 1  # a longer segment counts for more
+            self.steps += 1
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate * share * warmup_factor(self.steps, config.warmup_steps)
             with autocast(config.precision, self.device):
                 loss = model.loss(self.tokens[piece], self.targets[piece], state, **penalties)
             self.optimizer.zero_grad()

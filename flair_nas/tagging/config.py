@@ -18,6 +18,7 @@ from flair_nas.settings.fields import (
     setting,
     takes_flair_names,
 )
+from flair_nas.settings.optimizer import WARMUP_HELP, find_high_rate
 from flair_nas.storage.paths import typed, user_path
 from flair_nas.tagging.data.column_rows import ColumnFormat
 
@@ -116,9 +117,12 @@ class TaggerConfig(CorpusSettings):
         True, "a linear map on top of the embeddings: as wide as they are, or to a width of N", low=2, high=1_000_000,
         flair="reproject_embeddings",
     )  # fmt: skip
+    optimizer: str = setting("sgd", "sgd or adamw", choices=("sgd", "adamw"))
     learning_rate: float | None = setting(
-        None, "learning rate of SGD (the one that the layer is stored with, else 0.2)", low=1e-12, high=1e6
+        None, "learning rate (of sgd the one that the layer is stored with, else 0.2; of adamw 0.001)", low=1e-12,
+        high=1e6,
     )  # fmt: skip
+    warmup_steps: int = setting(0, WARMUP_HELP, low=0, high=10**9)
     anneal_factor: float = setting(
         0.5, "the learning rate is multiplied by this on a plateau of dev F1", low=1e-6, high=0.999999
     )
@@ -150,7 +154,7 @@ class TaggerConfig(CorpusSettings):
     device: str | None = device_setting()
 
     def __post_init__(self) -> None:
-        raise_problems(find_problems(self))
+        raise_problems(find_problems(self) or find_high_rate(self.optimizer, self.learning_rate))
 
     def input_size(self, embedded: int) -> int:
         """Return the input size D of the recurrent layer for embeddings of a length."""

@@ -22,6 +22,7 @@ from flair_nas.runs.epoch_record import EpochClock, describe_epoch
 from flair_nas.runs.metric import F1
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run
+from flair_nas.settings.optimizer import warmup_factor
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
@@ -111,14 +112,15 @@ class EpochPlugin(TrainerPlugin):
             except Exception as error:  # of another kind of run, or of other sizes
                 raise FlairNasError(f"{path}: this checkpoint cannot be used ({shown(error)}); give it back") from None
             self.resumed = None
-        batches = math.ceil(len(self.trainer.corpus.train) / self.config.batch_size)
-        left = (self.config.epochs - self.epoch) * batches
+        self.batches = math.ceil(len(self.trainer.corpus.train) / self.config.batch_size)
+        left = (self.config.epochs - self.epoch) * self.batches
         self.bar = tqdm(total=left, desc=f"seed {self.seed}", unit="batch", disable=not self.progress, leave=False)
 
     @TrainerPlugin.hook
     def before_training_epoch(self, epoch: int, **_: Any) -> None:
-        """Start the clock."""
+        """Start the clock, and read the learning rate of this epoch."""
         self.clock = EpochClock()
+        self.rate = self.trainer.optimizer.param_groups[0]["lr"]
         self.losses: list[float] = []
         self.bar.set_description(f"seed {self.seed}, epoch {epoch}/{self.config.epochs}")
 
@@ -130,13 +132,18 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def before_training_optimizer_step(self, batch: list[Sentence], batch_no: int, epoch: int, **_: Any) -> None:
-        """Refuse a gradient that is not finite, before it reaches the weights."""
+        """Refuse a gradient that is not finite, before it reaches the weights, and warm up the learning rate."""
         gradients = [p.grad for p in self.tagger.parameters() if p.grad is not None]
         if gradients and not torch.isfinite(torch.stack([g.sum() for g in gradients]).sum()):
             raise FlairNasError(
                 f"not finite in epoch {epoch}, batch {batch_no + 1} (seed {self.seed}): "
                 f"{describe_fault(self.tagger, batch)} {self._describe_checkpoint()}"
             )
+        self._set_rate(self.rate * warmup_factor((epoch - 1) * self.batches + batch_no + 1, self.config.warmup_steps))
+
+    def _set_rate(self, rate: float) -> None:
+        for group in self.trainer.optimizer.param_groups:
+            group["lr"] = rate
 
     @TrainerPlugin.hook
     def after_training_batch(self, batch: list[Sentence], **_: Any) -> None:
@@ -160,9 +167,10 @@ class EpochPlugin(TrainerPlugin):
             ) from None
         self.clock.add_evaluation()
         train_loss = statistics.mean(self.losses) if self.losses else None
-        rate = self.trainer.optimizer.param_groups[0]["lr"]
         figures = train_loss, evaluation.loss, F1, evaluation.f1, self.clock
+        rate = self.trainer.optimizer.param_groups[0]["lr"]
         self.run.history.append(describe_epoch(epoch, *figures, learning_rate=rate))
+        self._set_rate(self.rate)  # after a warm-up in this epoch
         self.epoch = epoch
         score = (evaluation.f1, -evaluation.loss)
         if score > self.best or self.config.train_with_dev:

@@ -35,6 +35,7 @@ from flair_nas.runs.epoch_record import describe_cost
 from flair_nas.runs.memory import check_fits
 from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings.fields import check_config
+from flair_nas.settings.optimizer import ADAM_RATE
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
 from flair_nas.storage.paths import user_path
@@ -55,6 +56,7 @@ from flair_nas.tagging.safe_file import NotDataError, forget_safe, write_safe
 
 log = logging.getLogger("flair_nas")
 
+_OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 _LONG_FOR_CRF = 4000 * 32  # tokens times sentences: with 25 tags 0.4 GB a step, with 100 tags 5 GB
 
 
@@ -122,14 +124,15 @@ def train_taggers(
 
 
 def _with_learning_rate(config: TaggerConfig, out: Path) -> TaggerConfig:
-    """Return the settings with their own learning rate, or that of the run in the folder, or the layer's."""
+    """Return the settings with their own learning rate, or that of the run in the folder, or the usual one."""
     if config.learning_rate is not None:
         return config
     with contextlib.suppress(FlairNasError):  # `open_run` says what is wrong with the folder
         if (written := out / "config.yaml").exists():
             return dataclasses.replace(config, learning_rate=read_run_settings(written, TaggerConfig).learning_rate)
-    rate = advised_learning_rate(config.rnn)
-    log.info("learning rate %g, as advised for %s (--learning-rate sets another)", rate, brief(config.rnn))
+    is_sgd = config.optimizer == "sgd"
+    rate, what = (advised_learning_rate(config.rnn), brief(config.rnn)) if is_sgd else (ADAM_RATE, config.optimizer)
+    log.info("learning rate %g, as advised for %s (--learning-rate sets another)", rate, what)
     return dataclasses.replace(config, learning_rate=rate)
 
 
@@ -371,6 +374,7 @@ def _run_trainer(plugin: EpochPlugin, start: int) -> None:
             learning_rate=cast(float, config.learning_rate),
             mini_batch_size=config.batch_size,
             max_epochs=config.epochs,
+            optimizer=_OPTIMIZERS[config.optimizer],
             max_grad_norm=config.clip,
             embeddings_storage_mode=config.embeddings_storage_mode,
             use_amp=config.precision == "bfloat16",

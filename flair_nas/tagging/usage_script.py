@@ -42,13 +42,17 @@ def flair_script(config: TaggerConfig) -> list[str]:
         "max_epochs": config.epochs,
         **_by_flair_names(changed(config, *_OF_TRAINING)),
     }
+    is_adamw, warmup = config.optimizer == "adamw", config.warmup_steps
+    of_training = [*_arguments(training), *(["optimizer=AdamW"] if is_adamw else [])]
     return [
+        *([f"# without the warm-up of {warmup} steps that the figures above have"] if warmup else []),
         *(["# in float32; the figures above are of bfloat16"] if config.precision == "bfloat16" else []),
         *(["import flair_nas  # makes the layer known to Flair"] if tagger["rnn_type"] not in FLAIR_LAYERS else []),
         "from flair.models import SequenceTagger",
         "from flair.trainers import ModelTrainer",
         "from flair_nas import build_embeddings, load_corpus",
         *(["from flair_nas.tagging.registration import Width"] if narrow else []),
+        *(["from torch.optim import AdamW"] if is_adamw else []),
         "",
         f"data = load_corpus({', '.join([repr(config.corpus), *_arguments(places)])})",
         "tagger = SequenceTagger(",
@@ -57,7 +61,7 @@ def flair_script(config: TaggerConfig) -> list[str]:
         "    tag_type=data.label_type,",
         *(f"    {argument}," for argument in arguments),
         ")",
-        f'ModelTrainer(tagger, data.corpus).train("tagger", {", ".join(_arguments(training))})',
+        f'ModelTrainer(tagger, data.corpus).train("tagger", {", ".join(of_training)})',
     ]
 
 

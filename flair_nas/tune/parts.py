@@ -107,10 +107,16 @@ def _fixed(**space: Sequence[Any] | Range) -> Callable[[Config], Space]:
     return lambda config: space
 
 
+def _rate(low: float, high: float) -> Part:
+    """Return the part of learning rates: between limits with SGD, or those usual with Adam."""
+    of_sgd, of_adam = Range(low, high, log=True), Range(1e-4, 1e-2, log=True)
+    return Part("learning rate", lambda config: {"learning_rate": of_sgd if config.optimizer == "sgd" else of_adam})
+
+
 _LAYER = Part("the recurrent layer", lambda config: {"rnn": list_layers(config)})
 TAGGER_PARTS = {
     "layer": _LAYER,
-    "rate": Part("learning rate", _fixed(learning_rate=Range(0.02, 0.5, log=True))),
+    "rate": _rate(0.02, 0.5),
     "width": Part("hidden size", _fixed(hidden_size=(64, 128, 256, 384))),
     "embeddings": Part(
         "which of --embeddings are used",
@@ -127,7 +133,7 @@ TAGGER_PARTS = {
 """Parts of a tagger."""
 TEXT_PARTS = {
     "layer": _LAYER,
-    "rate": Part("learning rate", _fixed(learning_rate=Range(2.0, 40.0, log=True))),
+    "rate": _rate(2.0, 40.0),
     "width": Part("hidden size", _fixed(hidden_size=(100, 200, 300, 400))),
     "dropout": Part(
         "dropouts of words, of the layer's input and output",

@@ -107,6 +107,9 @@ def test_the_script_of_the_report_trains_such_a_tagger(
     }
     script = flair_script(TaggerConfig(columns="", label_type="", precision="bfloat16", rnn="gru"))
     assert "load_corpus('demo')" in "".join(script) and script[0].startswith("# in float32")
+    warm = flair_script(TaggerConfig(optimizer="adamw", learning_rate=0.001, warmup_steps=9))
+    assert warm[0] == "# without the warm-up of 9 steps that the figures above have"
+    assert "from torch.optim import AdamW" in warm and warm[-1].endswith("max_epochs=100, optimizer=AdamW)")
     assert own.use_word_dropout == 0 and (tmp_path / "tagger" / "final-model.pt").exists()
 
 

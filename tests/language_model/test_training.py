@@ -385,6 +385,31 @@ def test_the_learning_rate_is_lowered_after_its_epochs(text, tmp_path, monkeypat
     assert rounded == {0: [0.01], 1: [1e-3], 2: [1e-3], 3: [1e-4]}
 
 
+@pytest.mark.slow
+def test_a_warm_up_goes_on_exactly(text, tmp_path, monkeypatch) -> None:
+    """AdamW, stopped after an epoch of half as many steps as the warm-up has."""
+    rates: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def stepping(self: Any, *arguments: Any) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", stepping)
+    options = {"optimizer": "adamw", "learning_rate": 0.01, "vary_length": False}
+    train_language_model(settings(text, epochs=1, **options), tmp_path / "one", progress=False)
+    count = len(rates)
+    config = settings(text, warmup_steps=2 * count, **options)
+    rates.clear()
+    train_language_model(config, tmp_path / "whole", progress=False)
+    assert rates == pytest.approx([0.01 * min(1, (step + 1) / (2 * count)) for step in range(4 * count)])
+    with monkeypatch.context() as patch, pytest.raises(RunStopped):
+        stop_after(patch, 1)
+        train_language_model(config, tmp_path / "stopped", progress=False)
+    train_language_model(config, tmp_path / "stopped", progress=False)
+    assert_same_runs(tmp_path / "whole", tmp_path / "stopped")
+
+
 def test_other_settings_and_other_text_are_refused(text, tmp_path) -> None:
     out = tmp_path / "run"
     train_language_model(settings(text, epochs=1), out, progress=False)
@@ -442,7 +467,7 @@ def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:
         ({"rnn": "lsmt"}, "unknown rnn 'lsmt'. Did you mean LSTM"),
         ({"rnn": "darts-v1,dropuot=0.1"}, "unknown option 'dropuot=0.1'"),
         ({"rnn": "lstm,init_range=0.1"}, "lstm takes none"),
-        ({"optimizer": "adam"}, "optimizer adam takes a learning_rate of about 1e-3, got "),
+        ({"optimizer": "adam"}, "optimizer adam takes a learning_rate of about 0.001, got "),
         ({"device": "gpu"}, "device must be cpu, cuda or cuda:N, got 'gpu'"),
         ({"adaptive_cutoffs": [100_000]}, "cutoffs"),
         ({"adaptive_cutoffs": [2, 5, 9]}, "3 adaptive_cutoffs need a hidden_size of at least 64"),

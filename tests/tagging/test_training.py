@@ -122,6 +122,40 @@ def test_a_layer_is_trained_at_the_rate_that_it_is_stored_with(
         train_taggers(settings(corpus, rnn=str(tmp_path / "slow.json"), learning_rate=None), tmp_path / "no")
 
 
+def test_adamw_and_the_steps_of_a_warm_up(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rates: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def stepping(self: Any, *arguments: Any, **named: Any) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *arguments, **named)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", stepping)
+    caplog.set_level(logging.INFO, "flair_nas")
+    config = settings(corpus, optimizer="adamw", learning_rate=None, warmup_steps=4, epochs=2, patience=5)
+    train_taggers(config, tmp_path / "run", progress=False)
+    assert "learning rate 0.001, as advised for adamw" in caplog.text
+    assert rates == pytest.approx([0.00025, 0.0005, 0.00075, 0.001, 0.001, 0.001])
+    history = lines(tmp_path / "run" / "seed-1" / "history.jsonl")
+    assert [line["learning_rate"] for line in history] == pytest.approx([0.00075, 0.001])
+    rates.clear()
+    changes = {
+        "learning_rate": 1e-6,
+        "warmup_steps": 20,
+        "epochs": 3,
+        "patience": 0,
+        "train_with_dev": True,
+        "min_learning_rate": 0,
+    }
+    train_taggers(settings(corpus, optimizer="adamw", **changes), tmp_path / "falling", progress=False)
+    shares = [rate / (1e-6 * (step + 1) / 20) for step, rate in enumerate(rates)]
+    assert {round(share, 6) for share in shares} >= {1.0, 0.5}  # it falls while it warms up, and is not set back
+    with pytest.raises(FlairNasError, match="optimizer adamw takes a learning_rate of about 0.001, got 0.2"):
+        settings(corpus, optimizer="adamw", learning_rate=0.2)
+
+
 def test_a_start_of_weights_is_that_of_the_settings_unless_the_layer_says() -> None:
     def text(rnn: str) -> str:
         return training.rnn_type(TaggerConfig(rnn=rnn, init_range=0.04))
@@ -300,7 +334,7 @@ def test_scores_can_wait(corpus: str, tmp_path: Path, two_seeds: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["searched cell", "pooled embeddings", "transformer", "characters"])
+@pytest.mark.parametrize("kind", ["searched cell", "pooled embeddings", "transformer", "characters", "warm-up"])
 def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path, kind: str) -> None:
     changes: dict[str, Any] = {
         "searched cell": {"rnn": "tanh0-relu1,recurrent_dropout=0.25,input_dropout=0.1"},
@@ -312,6 +346,7 @@ def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path,
             "word_dropout": 0.1,
             "rnn": "tanh0,recurrence=elementwise,recurrent_dropout=0.25",
         },
+        "warm-up": {"optimizer": "adamw", "learning_rate": 0.01, "warmup_steps": 5},
     }[kind]
     write_character_model(tmp_path / "lm.pt")
     write_transformer(tmp_path / "bert")
