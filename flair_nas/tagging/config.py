@@ -119,7 +119,7 @@ class TaggerConfig(CorpusSettings):
     )  # fmt: skip
     optimizer: str = setting("sgd", "sgd or adamw", choices=("sgd", "adamw"))
     learning_rate: float | None = setting(
-        None, "learning rate (of sgd the one that the layer is stored with, else 0.2; of adamw 0.001)", low=1e-12,
+        None, "learning rate (of adamw 0.001; of sgd the one that the layer is stored with, else 0.2)", low=1e-12,
         high=1e6,
     )  # fmt: skip
     warmup_steps: int = setting(0, WARMUP_HELP, low=0, high=10**9)
