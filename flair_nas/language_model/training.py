@@ -167,8 +167,9 @@ class _Training:
         if state["average"] is not None:
             self.average = self._new_average()
             self.average.load_state_dict(state["average"])
+        state = {"steps": 0} | state  # former checkpoints have none
         for name in _PLAIN:
-            setattr(self, name, state.get(name, 0))  # former checkpoints have no steps
+            setattr(self, name, state[name])
         restore_random_state(state["random"])
 
     def train(self, progress: bool) -> None:
