@@ -27,7 +27,7 @@ docs: $(READY_FOR_DOCS)
 test: check docs
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# unit tests, without a compiler and without training: under 90 seconds on two cores
+# unit tests, without a compiler and without training: a few minutes on two cores
 test-fast: $(READY_FOR_TESTS)
 	CXX=there-is-no-compiler-here $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
