@@ -9,7 +9,7 @@ from typing import ClassVar
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.nn.layers import TEXT_LAYERS, describe_layers
 from flair_nas.settings.fields import COUNT, PROBABILITY, device_setting, find_problems, raise_problems, setting
-from flair_nas.settings.optimizer import WARMUP_HELP, find_high_rate
+from flair_nas.settings.optimizer import OPTIMIZERS, WARMUP_HELP, find_high_rate
 
 
 def check_rising(numbers: list[int]) -> str:
@@ -46,7 +46,7 @@ class LanguageModelSettings(TextSettings):
     )
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)
-    optimizer: str = setting("sgd", "sgd, adam or adamw", choices=("sgd", "adam", "adamw"))
+    optimizer: str = setting("sgd", "sgd, adam or adamw", choices=tuple(OPTIMIZERS))
     learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
     warmup_steps: int = setting(0, WARMUP_HELP, low=0, high=10**9)
     lower_after: list[int] = setting(

@@ -43,7 +43,7 @@ from flair_nas.runs.metric import PERPLEXITY, to_perplexity
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.settings.fields import check_config
-from flair_nas.settings.optimizer import warmup_factor
+from flair_nas.settings.optimizer import OPTIMIZERS, warmup_factor
 
 log = logging.getLogger("flair_nas")
 
@@ -52,7 +52,6 @@ KEYS = {"valid": "dev", "test": "test"}
 
 _PLAIN = ("epoch", "best_epoch", "averaged_from", "rollbacks", "steps")
 """Attributes of a training that checkpoints hold unchanged."""
-_OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 # draws from the global generator, whose state is in the checkpoint
 _DRAW: Draw = (lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
@@ -131,7 +130,7 @@ class _Training:
         self.steps = 0  # that changed the weights
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        kind: type[torch.optim.SGD] = _OPTIMIZERS[self.config.optimizer]  # the others take these, too
+        kind: type[torch.optim.SGD] = getattr(torch.optim, OPTIMIZERS[self.config.optimizer])  # all take these
         return kind(self.model.parameters(), lr=self.config.learning_rate, weight_decay=self.config.weight_decay)
 
     def _new_average(self) -> AveragedModel:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+"""Classes of `torch.optim` by their names in settings."""
 ADAM_RATE = 1e-3
 """Usual learning rate of Adam and AdamW."""
 WARMUP_HELP = "first steps, in which the learning rate rises from 0"

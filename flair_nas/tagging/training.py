@@ -35,7 +35,7 @@ from flair_nas.runs.epoch_record import describe_cost
 from flair_nas.runs.memory import check_fits
 from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings.fields import check_config
-from flair_nas.settings.optimizer import ADAM_RATE
+from flair_nas.settings.optimizer import ADAM_RATE, OPTIMIZERS
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
 from flair_nas.storage.paths import user_path
@@ -56,7 +56,6 @@ from flair_nas.tagging.safe_file import NotDataError, forget_safe, write_safe
 
 log = logging.getLogger("flair_nas")
 
-_OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 _LONG_FOR_CRF = 4000 * 32  # tokens times sentences: with 25 tags 0.4 GB a step, with 100 tags 5 GB
 
 
@@ -374,7 +373,7 @@ def _run_trainer(plugin: EpochPlugin, start: int) -> None:
             learning_rate=cast(float, config.learning_rate),
             mini_batch_size=config.batch_size,
             max_epochs=config.epochs,
-            optimizer=_OPTIMIZERS[config.optimizer],
+            optimizer=getattr(torch.optim, OPTIMIZERS[config.optimizer]),
             max_grad_norm=config.clip,
             embeddings_storage_mode=config.embeddings_storage_mode,
             use_amp=config.precision == "bfloat16",

@@ -10,8 +10,7 @@ from flair_nas.tune.candidates import Candidate
 from flair_nas.tune.clock import max_fitting
 from flair_nas.tune.study import FINALISTS, MIN_JUDGES, Goal, Study
 
-OVERTIME = 1.05
-"""Fraction of the budget by which the last fresh seed must end."""
+_OVERTIME = 1.05  # fraction of the budget by which the last fresh seed must end
 
 
 def choose(study: Study) -> tuple[list[Candidate], list[int]]:
@@ -46,7 +45,7 @@ def _add_fast(study: Study, ranked: Sequence[Candidate], seeds: Sequence[int]) -
     both = list(dict.fromkeys([ranked[0], *_find_fast(study, ranked, seeds)]))
     few = study.config.fresh()[:MIN_JUDGES]
     goals = [Goal(c, seed, study.config.epochs, score=True) for seed in few for c in _judged(study, both)]
-    end = OVERTIME * study.config.seconds
+    end = _OVERTIME * study.config.seconds
     if len(both) == 1 or study.ledger.decide(
         "judges fast", lambda: study.remaining(goals) <= end - study.ledger.seconds
     ):
@@ -78,7 +77,7 @@ def judge(study: Study, finalists: list[Candidate], chose: Sequence[int]) -> tup
     Raises:
         FlairNasError: nothing could be scored.
     """
-    config, fresh, end = study.config, study.config.fresh(), OVERTIME * study.config.seconds
+    config, fresh, end = study.config, study.config.fresh(), _OVERTIME * study.config.seconds
     judged = _judged(study, finalists)
 
     def goals(seeds: Sequence[int]) -> list[Goal]:

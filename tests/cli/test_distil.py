@@ -126,12 +126,12 @@ def test_a_teacher_with_other_labels_is_told(
     ("more", "message"),
     [
         (["--text", "none.txt"], "text none.txt: there is no such file or folder"),
-        (["--teacher", "none"], "none"),
+        (["--teacher", "none"], "none: there is no such model; give the folder of a training run"),
         (["--taught", "x"], "--taught is what distil makes of --text; leave it out"),
         (["--budget", "0.001s"], "there was no time to label a thousand sentences; raise --budget"),
     ],
 )
-def test_bad_settings_are_refused_and_leave_nothing(
+def test_bad_settings_are_refused(
     more: list[str], message: str, distil: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert distil("run", *more) == 2

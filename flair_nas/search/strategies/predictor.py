@@ -70,7 +70,7 @@ class PredictorSearch(ChildSearch):
 
         self.is_known = settings.prior == "bundled" or settings.prior is None and config.objective == "text"
         self.prior = load_prior() if self.is_known else CostModel.empty()
-        self.prior_sha256 = hash_data(self.prior.mean.tolist())
+        self.prior_sha256 = hash_data([self.prior.mean.tolist(), self.prior.precision.tolist()])
         self.enough = 8 if self.is_known else 16
         super().__init__(objective, config, settings)
 

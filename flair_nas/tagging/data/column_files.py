@@ -109,11 +109,10 @@ def read_part(
         text = row.fields[text_column]
         if text[:1] in ("", " ") or text.isspace():
             raise FlairNasError(f"{path}:{row.line}: the text is empty: {row}; give the token a text or delete the row")
-    texts = [row.fields[text_column] for row in rows]
-    starts = [row for row, text in zip(rows, texts) if SPAN_TAG.fullmatch(text)]
-    if starts and len(starts) + texts.count("O") == len(rows):
+    tagged = next((row for row in rows if row.fields[text_column] != "O"), None)
+    if tagged and all(text == "O" or SPAN_TAG.fullmatch(text) for text in (row.fields[text_column] for row in rows)):
         raise FlairNasError(
-            f"{path}:{starts[0].line}: the text of every word is a tag, such as {starts[0].fields[text_column]!r}; are "
+            f"{path}:{tagged.line}: the text of every word is a tag, such as {tagged.fields[text_column]!r}; are "
             f"columns swapped? Try --columns text={label_column},{label_type}={text_column}"
         )
     tags = {column: _tags(rows, column) for name, column in number.items() if name not in NO_LABELS}
