@@ -29,4 +29,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = run(sys.argv[1:] if argv is None else argv)
     if argv is None:  # Python alone shuts down now
         ignore_signals()
+        exec("")  # Python forgets an interrupt that left code made from text; else it would end by SIGINT
     return code

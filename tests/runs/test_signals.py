@@ -144,6 +144,24 @@ def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
     assert process.returncode == 130 and errors in ("flair-nas: stopped\n", "flair-nas: terminated\n")
 
 
+INTERRUPTED = """
+import sys
+from types import SimpleNamespace
+from flair_nas.cli import command, main
+parsed = SimpleNamespace(run=lambda _: exec("raise KeyboardInterrupt")), []
+command.build_parser = lambda: SimpleNamespace(parse_known_args=lambda _: parsed)
+sys.exit(main())
+"""
+
+
+def test_an_interrupt_within_code_made_from_text_has_its_exit_code(tmp_path: Path) -> None:
+    """Dataclasses are made so. Python notes it, and `python -m` would end by SIGINT at last."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (130, "flair-nas: stopped\n")
+
+
 @pytest.mark.slow
 def test_signals_that_come_while_python_ends_are_ignored() -> None:
     code = "import atexit, os, signal, sys; sys.argv = ['flair-nas', '--version', '-v']; "
