@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from flair_nas.errors import shown
-from flair_nas.genotype.parts import Edge, Gate, GateNode, is_list
+from flair_nas.genotype.parts import Edge, Gate, GateNode, check_size, is_list
 from flair_nas.genotype.vocabulary import FORMAT, MAX_NODES, NO_NODES, OPTION_NAMES, VERSION, GenotypeError, Json
 
 _NUMPY_SCALAR = re.compile(r"\b(?:np|numpy)\.(?:u?int\d*|str_)\((\d+|'\w*'|\"\w*\")\)")  # as NumPy 2 prints it
@@ -127,6 +127,7 @@ def fields_from_line(text: str) -> dict[str, Json]:
     if colon and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", outputs):
         raise GenotypeError("output nodes joined by dots, such as :2.5", actual=outputs, place="cell.output")
     nodes = [] if cell == NO_NODES else cell.split("-")
+    check_size(nodes, "cell.nodes")  # before objects are made of them
     fields: dict[str, Json] = {
         "nodes": [_line_edges(node.split("+"), f"cell.nodes[{index}]") for index, node in enumerate(nodes)],
         "output": [int(number) for number in outputs.split(".")] if colon else (),
@@ -159,6 +160,7 @@ def fields_from_darts(recurrent: object, concat: Iterable[object] | None) -> dic
         raise GenotypeError("a list of (operation, tail) pairs", actual=recurrent, place="recurrent")
     if not recurrent:
         raise GenotypeError("at least one node", actual=[], place="recurrent")
+    check_size(recurrent, "recurrent")
     nodes = []
     for index, entry in enumerate(recurrent):
         pairs = [entry] if not is_list(entry) or (len(entry) == 2 and isinstance(entry[0], str)) else entry
