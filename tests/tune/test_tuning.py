@@ -28,7 +28,7 @@ from flair_nas.tune.answer import Answer, make_answer, summarize
 from flair_nas.tune.candidates import Candidate, make_candidate
 from flair_nas.tune.config import TuneConfig
 from flair_nas.tune.parts import Range, current_point, list_layers, make_space
-from flair_nas.tune.tuning import tune_tagger
+from flair_nas.tune.tuning import Tuning, tune_tagger
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,19 @@ def untimed(runs: dict[str, Any]) -> dict[str, Any]:
 # --- from end to end ---
 
 
+@pytest.fixture(scope="module")
+def whole(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tuning]:
+    """A tuning that nothing stopped, and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        run_jobs_here(patch, folder)
+        return folder / "out", tune_tagger(settings(corpus), folder / "out")
+
+
 @pytest.mark.slow
-def test_the_best_comes_to_the_end_with_the_baseline(corpus: str, tmp_path: Path, jobs: list[str]) -> None:
-    found = tune_tagger(settings(corpus), tmp_path / "out")
-    ledger = ledger_of(tmp_path / "out")
+def test_the_best_comes_to_the_end_with_the_baseline(whole: tuple[Path, Tuning]) -> None:
+    out, found = whole
+    ledger = ledger_of(out)
     runs, answer = ledger["runs"], found.answer
     assert len(ledger["points"]) == 5 and ledger["points"][0] == {
         "rnn": "lstm", "learning_rate": 1.0, "embeddings: one-hot": True, "embeddings: char": True,
@@ -84,17 +93,16 @@ def test_the_best_comes_to_the_end_with_the_baseline(corpus: str, tmp_path: Path
     assert best.gain is not None and best.gain.value == pytest.approx(best.figure - answer.baseline.figure)
     ms = {name: run for name, run in runs.items() if name.startswith("ms-")}
     assert all(run["ratio"] > 0 and run["ms"] > 0 for run in ms.values()) and len(ms) >= 2
-    assert load_tagger(tmp_path / "out").tag_type == "ner"
-    assert found.report == (tmp_path / "out" / "report.md").read_text()
+    assert load_tagger(out).tag_type == "ner"
+    assert found.report == (out / "report.md").read_text()
     assert "```python" in found.report and "flair-nas tune --resume" in found.report
 
 
 @pytest.mark.slow
 def test_a_tuning_that_is_stopped_goes_on_and_repeats_nothing(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+    corpus: str, tmp_path: Path, jobs: list[str], whole: tuple[Path, Tuning], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tune_tagger(settings(corpus), tmp_path / "whole")
-    whole, working = ledger_of(tmp_path / "whole"), LocalPool.run
+    working = LocalPool.run
 
     def stop_after(done: int) -> None:
         def run(*given: Any) -> Iterator[Outcome]:
@@ -114,15 +122,15 @@ def test_a_tuning_that_is_stopped_goes_on_and_repeats_nothing(
             tune_tagger(settings(corpus), tmp_path / "out")
     stop_after(100)
     tune_tagger(settings(corpus), tmp_path / "out")
-    assert untimed(ledger_of(tmp_path / "out")["runs"]) == untimed(whole["runs"])
-    reports = [(tmp_path / name / "report.md").read_text().splitlines()[2] for name in ("whole", "out")]
+    assert untimed(ledger_of(tmp_path / "out")["runs"]) == untimed(ledger_of(whole[0])["runs"])
+    reports = [(out / "report.md").read_text().splitlines()[2] for out in (whole[0], tmp_path / "out")]
     assert reports[0] == reports[1]
     jobs.clear()
     tune_tagger(settings(corpus, trials=6), tmp_path / "out")
     assert len(ledger_of(tmp_path / "out")["points"]) == 6 and jobs
-    shutil.rmtree(tmp_path / "whole" / "runs")
+    shutil.rmtree(tmp_path / "out" / "runs")
     with pytest.raises(FlairNasError, match=r"model\.pt, the model to keep, is missing; .*delete ledger\.json and"):
-        tune_tagger(settings(corpus), tmp_path / "whole")
+        tune_tagger(settings(corpus, trials=6), tmp_path / "out")
 
 
 @pytest.mark.slow
