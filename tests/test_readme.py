@@ -54,6 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_block_runs(language: str, code: str, folder: Path) -> None:
     # the command is the one of this Python, wherever that lies
     code = re.sub(r'((?:--|"|max_)epochs(?: |=|": ))2[04]', r"\g<1>3", code)
+    code = code.replace("--preset few-sentences", "--preset few-sentences --epochs 3")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-c", code] if language == "python" else ["sh", "-euc", code]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)

@@ -192,7 +192,7 @@ def build_former(specs: list[str], corpus: Corpus[Sentence]) -> StackedEmbedding
 def test_a_run_that_began_with_the_lstm_of_flair_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in seeds that are added later."""
     sizes: dict[str, Any] = {"rnn": "small-tanh", "embeddings": ["one-hot", "char"], "hidden_size": 4, "batch_size": 64}
-    config = TaggerConfig(corpus="demo", **sizes, epochs=1, device="cpu")
+    config = TaggerConfig(corpus=write_corpus(tmp_path / "corpus"), **sizes, epochs=1, device="cpu")
     with monkeypatch.context() as patch:
         patch.setattr(training, "build_embeddings", build_former)
         train_taggers(config, tmp_path / "run", parts=(), progress=False)
