@@ -18,6 +18,7 @@ import torch
 import torch.utils.backend_registration
 from gensim.models import KeyedVectors
 from small_language_model import write_text_folder
+from small_tagging import write_corpus
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -131,8 +132,8 @@ class TestPretended:
             "lm train --text TEXT --rnn ess-ptb --epochs 2 --batch-size 4",
             "search --preset i-darts-small --min-steps 0 --text TEXT --epochs 1 --batch-size 4 --nodes 3 --order 2",
             "search --preset ess-small --min-steps 0 --text TEXT --epochs 1 --batch-size 4 --nodes 3",
-            "search --objective tagging --corpus demo --embeddings one-hot --epochs 1 --nodes 3",
-            "tag train --corpus demo --embeddings one-hot word:VECTORS --rnn ess-ptb --epochs 1",
+            "search --objective tagging --corpus CORPUS --embeddings one-hot --epochs 1 --nodes 3 --batch-size 4",
+            "tag train --corpus CORPUS --embeddings one-hot word:VECTORS --rnn ess-ptb --epochs 1",
         ],
     )
     def test_commands(self, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,8 @@ class TestPretended:
         vectors = KeyedVectors(3)
         vectors.add_vectors(["the", "of"], numpy.ones((2, 3), numpy.float32))
         vectors.save(str(tmp_path / "vectors.gensim"))
-        given = command.replace("TEXT", text).replace("VECTORS", f"{tmp_path}/vectors.gensim").split()
+        command = command.replace("TEXT", text).replace("VECTORS", f"{tmp_path}/vectors.gensim")
+        given = command.replace("CORPUS", write_corpus(tmp_path / "corpus")).split()
         before = pretend_device.run["aten::mm"]
         assert main([*given, "--hidden-size", "6", "--quiet", "--out", str(out)]) == 0
         assert pretend_device.run["aten::mm"] > before + 100
