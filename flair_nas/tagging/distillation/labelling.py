@@ -12,7 +12,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.settings.fields import get_kinds
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import check_labelled, load_corpus_of
-from flair_nas.tagging.distillation.targets import ABOUT, describe_targets, write_targets
+from flair_nas.tagging.distillation.targets import ABOUT, describe_targets, read_lines, write_targets
 from flair_nas.tagging.distillation.teachers import describe_teacher, is_soft, name_tags
 from flair_nas.tagging.evaluation import NO_TAGS
 from flair_nas.tagging.prediction import load_tagger
@@ -49,6 +49,8 @@ def label_text(config: Any, accept: Callable[[], object], is_over: Callable[[], 
                 fault = "has other labels than the corpus, in which each word has one; take one with the same labels"
                 raise FlairNasError(f"teacher {name} {fault}")
             log.info("teacher %s %s", name, describe_teacher(teacher, names))
+        if not any(map(str.strip, read_lines(config.text))):
+            raise FlairNasError(f"text {config.text}: it has no words")
         accept()
         about = write_targets(teachers, config.text, names, Path(config.taught), is_over=is_over, progress=progress)
     log.info("%s", describe_targets(about))
