@@ -25,8 +25,7 @@ from flair_nas.cli.flags import (
 from flair_nas.cli.log import format_size, quiet_flair, shows_progress
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.downloads import PREFIX
-from flair_nas.library.layer_spec import parse_layer_spec
-from flair_nas.nn.layers import LAYER_NAMES
+from flair_nas.library.layer_spec import check_layer_spec
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.fields import get_kinds
 from flair_nas.settings.resolve import read_mapping
@@ -127,8 +126,7 @@ def train(arguments: argparse.Namespace) -> int:
     """Train a tagger with a searched cell, an LSTM or another layer."""
     config, out = settings_of_run(arguments, TaggerConfig, "tagging")
     check_corpus(config.corpus)
-    if config.rnn.upper() not in LAYER_NAMES:
-        parse_layer_spec(config.rnn, name="--rnn")  # before Flair is loaded, which takes seconds
+    check_layer_spec(config.rnn, name="--rnn")  # before Flair is loaded, which takes seconds
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.training import train_taggers

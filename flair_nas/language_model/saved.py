@@ -16,6 +16,7 @@ from torch import nn
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.genotype import Genotype
+from flair_nas.genotype.order import is_order, parse_order
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text.config import TextSettings
@@ -24,9 +25,10 @@ from flair_nas.language_model.text.sources import DEMO, TextSource, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.nn.init import papers_range
-from flair_nas.nn.layers import TEXT_LAYERS
+from flair_nas.nn.layers import TEXT_LAYERS, is_named
 from flair_nas.nn.recurrent_layer import ParallelRNN
 from flair_nas.nn.searched_rnn import SearchedRNN
+from flair_nas.nn.sublayers import SublayerTransformer
 from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runs.memory import check_fits
 from flair_nas.settings.resolve import explain_other_run
@@ -55,7 +57,7 @@ class SavedLanguageModel:
 
 def parse_layer(config: LanguageModelConfig) -> Layer:
     """Parse the setting `rnn`."""
-    if config.rnn.upper() in TEXT_LAYERS:
+    if is_named(config.rnn, TEXT_LAYERS):
         return None, {}
     return parse_layer_spec(config.rnn, TEXT_LAYERS, "rnn")
 
@@ -69,7 +71,9 @@ def build_language_model(
     dropouts = {"input_dropout": config.input_dropout, "recurrent_dropout": config.recurrent_dropout}
     make: Callable[..., nn.Module]
     try:
-        if genotype is None:
+        if is_order(config.rnn):
+            make, dropouts = partial(SublayerTransformer, order=parse_order(config.rnn, "rnn")), {}
+        elif genotype is None:
             make = _VARIATIONAL.get(config.rnn.upper()) or partial(ParallelRNN, kind=config.rnn.lower())
         else:
             make = partial(SearchedRNN, genotype=genotype)

@@ -21,6 +21,7 @@ from torch.optim.swa_utils import AveragedModel, get_swa_multi_avg_fn
 from tqdm import tqdm
 
 from flair_nas.errors import NotFiniteError, name_largest_gradient
+from flair_nas.genotype.order import is_order
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel, LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream
@@ -100,7 +101,9 @@ def train_language_model(
     with open_run(out, config, may_change=config.may_change, command=command) as run:
         if corpus is None:
             corpus = load_text(config.text, config, progress=progress)
-        warn_of_risks(config.rnn)
+        warn_of_risks(config.rnn, config.optimizer)
+        if is_order(config.rnn) and (config.input_dropout or config.recurrent_dropout):
+            log.warning("a transformer has neither input_dropout nor recurrent_dropout; its spec takes dropout=0.1")
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
         run.resume(training.restore)

@@ -11,8 +11,9 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import OPTION_NAMES, Genotype
+from flair_nas.genotype.order import is_order, parse_order
 from flair_nas.library.named import UnknownGenotypeError, bundled_names, load_genotype, suggest_source
-from flair_nas.nn.layers import LAYER_NAMES
+from flair_nas.nn.layers import LAYER_NAMES, is_named
 
 log = logging.getLogger("flair_nas")
 
@@ -68,14 +69,22 @@ def parse_layer_spec(
         ) from None
 
 
+def check_layer_spec(text: str, others: Sequence[str] = LAYER_NAMES, name: str = "rnn_type") -> None:
+    """Raise a FlairNasError if a text is neither one of these names, nor a layer spec."""
+    if is_order(text):
+        parse_order(text, name)
+    elif text.upper() not in others:
+        parse_layer_spec(text, others, name)
+
+
 def identity(text: str) -> str:
     """Return a text that is equal for equal layers, however their specs are written. A file counts by its content.
 
     Raises:
         FlairNasError: the name is unknown.
     """
-    if text.upper() in LAYER_NAMES:
-        return text.lower()
+    if is_named(text):
+        return parse_order(text).spec() if is_order(text) else text.lower()
     genotype, numbers = parse_layer_spec(text)
     return f"{genotype.one_line()} {genotype.options} {sorted(numbers.items())}"
 
@@ -88,7 +97,7 @@ def advised_learning_rate(text: str) -> float:
     Args:
         text: a layer spec, or a name of `LAYER_NAMES`.
     """
-    if text.upper() in LAYER_NAMES:
+    if is_named(text):
         return LEARNING_RATE
     rate = parse_layer_spec(text)[0].origin.get("learning_rate", LEARNING_RATE)
     if not isinstance(rate, (int, float)) or not 1e-12 <= rate <= 1e6:
@@ -96,9 +105,14 @@ def advised_learning_rate(text: str) -> float:
     return float(rate)
 
 
-def warn_of_risks(text: str) -> None:
-    """Log a warning if the cell of a layer spec learns nothing, or carries the gated state by default."""
-    if text.upper() in LAYER_NAMES:
+def warn_of_risks(text: str, optimizer: str = "") -> None:
+    """Log a warning if a layer learns nothing, or badly with its optimizer, or carries the gated state by default."""
+    if is_order(text):
+        if optimizer == "sgd":
+            log.warning("transformers learn badly with SGD; use --optimizer adamw, and --warmup-steps")
+        if "s" not in parse_order(text).letters:
+            log.warning("%s has no s, so words do not see one another", brief(text))
+    if is_named(text):
         return
     (genotype, _), (source, _) = parse_layer_spec(text), _split_options(text)
     if genotype.silent:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import NO_NODES, OPERATIONS, Genotype, GenotypeError
-from flair_nas.nn.layers import LAYER_NAMES
+from flair_nas.nn.layers import is_named
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
 
@@ -63,7 +63,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
         return Genotype.load(in_run if in_run.is_file() else path)
     if _is_written(text):
         return Genotype.parse(text)
-    names, is_layer = bundled_names(), text.upper() in LAYER_NAMES
+    names, is_layer = bundled_names(), is_named(text)
     hint = f"{text} is a layer without a genotype" if is_layer else suggest_source(text, names).strip()
     expected = f"a name ({', '.join(names)}), a file, an https:// or hf:// address, or a one-line genotype"
     raise UnknownGenotypeError(f"{expected}; {hint}" if hint else expected, place=f"there is no genotype {brief(text)}")

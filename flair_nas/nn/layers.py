@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from flair_nas.genotype.order import is_order
 
 
 class LayerType(NamedTuple):
@@ -34,7 +37,13 @@ TEXT_LAYERS = tuple(name for name, row in LAYER_TYPES.items() if row.models_text
 """Names of layers that language models and character models take."""
 
 
-def describe_layers(names: tuple[str, ...]) -> str:
-    """Return the help on a setting that takes these layers or a genotype."""
+def is_named(text: str, names: Sequence[str] = LAYER_NAMES) -> bool:
+    """Return True if a layer spec is one of these names, or a transformer's; the others are genotypes."""
+    return text.upper() in names or is_order(text)
+
+
+def describe_layers(names: tuple[str, ...], transformers: bool = True) -> str:
+    """Return the help on a setting that takes these layers, maybe transformers, or a genotype."""
     known = ", ".join(f"{name.lower()} ({LAYER_TYPES[name].help})" for name in names)
+    known += ", transformer:ORDER (sublayers s and f, as ssfsff; Press et al., 2020)" * transformers
     return f"{known}, or a genotype: its name, file, address or one line; options after commas"

@@ -21,10 +21,12 @@ from torch import nn
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import Genotype
+from flair_nas.genotype.order import is_order, parse_order
 from flair_nas.library.layer_spec import LAYER_OPTIONS, carries_gated_by_default, parse_layer_spec
 from flair_nas.nn.layers import FLAIR_LAYERS, LAYER_NAMES
 from flair_nas.nn.recurrent_layer import KINDS, ParallelRNN, RecurrentLayer
 from flair_nas.nn.searched_rnn import SearchedRNN
+from flair_nas.nn.sublayers import SublayerTransformer
 
 if TYPE_CHECKING:
     from flair.embeddings.base import TokenEmbeddings
@@ -76,6 +78,9 @@ def register(module: ModuleType) -> None:
         if rnn_type in FLAIR_LAYERS:
             layer: nn.Module = flair_builder(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
             return layer
+        if isinstance(rnn_type, str) and is_order(rnn_type):
+            sizes = rnn_input_dim, hidden_size
+            return SublayerTransformer(*sizes, parse_order(rnn_type), bidirectional, True, rnn_layers)
         dropout = 0.0 if rnn_layers == 1 else 0.5  # as Flair's own types
         return build_rnn(rnn_type, rnn_input_dim, hidden_size, rnn_layers, bidirectional, dropout)
 
@@ -113,7 +118,7 @@ def _complete(tagger: SequenceTagger) -> None:
         sizes = tagger.rnn_layers, tagger.hidden_size, tagger.bidirectional, width
         tagger.rnn = type(tagger).RNN(tagger.rnn_type, *sizes)
         tagger.to(flair.device)
-    if isinstance(tagger.rnn, RecurrentLayer):
+    if isinstance(tagger.rnn, (RecurrentLayer, SublayerTransformer)):
         use_fast_crf(tagger)
 
 
@@ -130,7 +135,7 @@ def _saved_width(state: Mapping[str, Any]) -> Any:
 
 def with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
     """Add the description of a layer of flair-nas to Flair's state of a model, and return the state."""
-    if isinstance(rnn, RecurrentLayer):
+    if isinstance(rnn, (RecurrentLayer, SublayerTransformer)):
         state["rnn_type"] = describe_rnn(rnn)
         state[SAVED_KEY] = {"bidirectional": rnn.bidirectional, "import": imported_by_file}
     return state
@@ -192,8 +197,10 @@ def build_rnn(
         raise FlairNasError(f"cannot build {setting} {rnn_type!r}: {error}") from None
 
 
-def describe_rnn(rnn: RecurrentLayer) -> str:
-    """Return an `rnn_type` with the genotype or kind of a layer and its dropouts. It opens no file."""
+def describe_rnn(rnn: RecurrentLayer | SublayerTransformer) -> str:
+    """Return an `rnn_type` with the genotype, kind or order of a layer and its dropouts. It opens no file."""
+    if isinstance(rnn, SublayerTransformer):
+        return rnn.order.spec()
     config, names = rnn.config(), (*LAYER_OPTIONS, "genotype", "kind")
     return json.dumps({"format": _CONFIG_FORMAT, **{name: config[name] for name in names if name in config}})
 

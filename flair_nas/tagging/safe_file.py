@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.nn.layers import LAYER_NAMES
+from flair_nas.nn.layers import is_named
 from flair_nas.storage.files import hash_data, hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
@@ -214,7 +214,7 @@ def _check_kind(kind: str | None) -> None:
 
 def check_self_contained(layer: str, setting: str = "recurrent_type") -> None:
     """Refuse a layer spec that opens a file or an address."""
-    if layer.upper() not in LAYER_NAMES and not is_described(layer):
+    if not is_named(layer) and not is_described(layer):
         raise NotDataError(f"{setting} {brief(layer)} is a name or an address; expected the layer itself")
 
 

@@ -27,8 +27,9 @@ from flair.trainers import ModelTrainer
 from torch.utils.data import ConcatDataset, Dataset
 
 from flair_nas.errors import FlairNasError, brief
+from flair_nas.genotype.order import is_order
 from flair_nas.library.layer_spec import advised_learning_rate, parse_layer_spec, warn_of_risks
-from flair_nas.nn.layers import LAYER_NAMES
+from flair_nas.nn.layers import is_named
 from flair_nas.runs.checkpoints import is_whole, read_checkpoint
 from flair_nas.runs.device import check_precision
 from flair_nas.runs.epoch_record import describe_cost
@@ -141,7 +142,7 @@ def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[
     check_labelled(corpus)
     describe_corpus(corpus)
     _warn_of_length(config, corpus)
-    warn_of_risks(config.rnn)
+    warn_of_risks(config.rnn, config.optimizer)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
     done = {seed: _read_result(runs[seed], corpus, seed, parts) for seed in config.seeds}
     former = "char" in config.embeddings and any(map(_has_former_char, runs.values()))
@@ -207,8 +208,8 @@ def _warn_of_length(config: TaggerConfig, corpus: TaggingCorpus) -> None:
 
 def rnn_type(config: TaggerConfig) -> str:
     """Return Flair's `rnn_type` for `rnn` and `init_range`. Flair's own types are in capitals."""
-    if config.rnn.upper() in LAYER_NAMES:
-        return config.rnn.upper()
+    if is_named(config.rnn):
+        return config.rnn if is_order(config.rnn) else config.rnn.upper()
     numbers = parse_layer_spec(config.rnn)[1]
     if config.init_range is None or "init_range" in numbers:
         return config.rnn

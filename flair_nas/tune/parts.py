@@ -14,8 +14,9 @@ from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.experiments.tasks import TAGGING, TEXT, Task
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.library.layer_spec import identity, parse_layer_spec
+from flair_nas.library.layer_spec import check_layer_spec, identity
 from flair_nas.library.named import bundled_names, load_genotype
+from flair_nas.nn.layers import is_named
 from flair_nas.settings.fields import get_kinds
 from flair_nas.tagging.config import CorpusSettings
 
@@ -65,11 +66,11 @@ def list_layers(config: Config) -> list[str]:
     """
     torch_layers, texts = config.task.work.LAYERS, dict[str, str]()
     for text in [config.rnn, "lstm", *(config.candidates or _usual_layers(config.task))]:
-        if text.upper() not in torch_layers:
+        if not is_named(text, torch_layers):
             names = text.split(",")  # a file's name may have commas, and options follow one
             if len(names) > 1 and all(name.upper() in torch_layers or name in bundled_names() for name in names):
                 raise FlairNasError(f"separate candidates by blanks, not by commas: {' '.join(names)}")
-            parse_layer_spec(text, torch_layers)
+        check_layer_spec(text, torch_layers)
         texts.setdefault(identity(text), text)
     cells = draw_cells(config.nodes, by_cost=config.task is TEXT)
     return [*texts.values(), *(cell.one_line() for cell in itertools.islice(cells, config.random))]

@@ -45,7 +45,7 @@ class CharacterModelConfig(TextSettings):
         "characters that have ids: text (of the training part), common (Flair's, a download), or those of "
         "a model's file: .safetensors, or .pt, which can run code",
     )
-    rnn: str = setting("lstm", describe_layers(TEXT_LAYERS))
+    rnn: str = setting("lstm", describe_layers(TEXT_LAYERS, transformers=False))
     hidden_size: int = setting(256, "hidden size H", **COUNT)
     embedding_size: int = setting(100, "embedding size D", **COUNT)
     layers: int = setting(1, "recurrent layers", low=1, high=100)
