@@ -253,7 +253,7 @@ class Study(Trials):
         """Return the run of the best candidate that did not go on, if few came to the end and none can be drawn."""
         seed, rungs, others = self.config.seeds[0], self.rungs, self.candidates[BASELINE + 1 :]
         going = [c for c in others if self.has_ended(c) or c.run(seed) in self._at_work]
-        idle = [c for c in others if c not in going and self.run(c).get("dev")]
+        idle = [c for c in others if c not in going and self.run(c).get("dev") and self._is_timed(c)]
         cost = self.config.task.early_cost
         idle.sort(key=lambda c: (-len(self.run(c)["dev"]), cost(self.run(c), self.config.epochs)))
         for candidate in idle if len(going) < FINALISTS else ():
@@ -290,7 +290,7 @@ class Study(Trials):
         task, groups = self.config.task, dict[tuple[Any, ...], list[tuple[float, Candidate]]]()
         for candidate in self.candidates[BASELINE + 1 :]:
             run = self.run(candidate)
-            if len(run.get("dev", ())) >= epochs or run.get("exhausted"):
+            if self._is_timed(candidate) and (len(run.get("dev", ())) >= epochs or run.get("exhausted")):
                 groups.setdefault(self._group(candidate), []).append((task.early_cost(run, epochs), candidate))
         better = set[Candidate]()
         for group in groups.values():
@@ -298,6 +298,10 @@ class Study(Trials):
             ranked = [candidate for _, candidate in sorted(group, key=lambda entry: entry[0])]
             better |= {*ranked[:places]}
         return better
+
+    def _is_timed(self, candidate: Candidate) -> bool:
+        """Return True unless a limit is set and the time of a candidate is still measured."""
+        return self.config.at_most_ms is None or candidate.shape in self.ledger.runs
 
     def _group(self, candidate: Candidate) -> tuple[Any, ...]:
         """Return what candidates have in common whose losses can be compared: the CRF, and a limit that they meet."""

@@ -6,7 +6,7 @@ import dataclasses
 import errno
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from flair_nas.experiments import tagging_task
 from flair_nas.experiments.counts import pack_counts
 from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.runs.duration import parse_time
 from flair_nas.runs.run import RunStopped
 from flair_nas.tune import study as study_module
@@ -433,6 +434,41 @@ def test_parts_that_no_longer_vary_are_told_and_no_settings_come_twice(
     found = tune_tagger(settings(corpus, vary=["crf", "width"], **few), tmp_path)
     names = [candidate.name for candidate in map_candidates(found, world)]
     assert len(set(names)) == len(names) == 4 + 6 and "- varied earlier, and not now: reproject." in found.report
+
+
+def test_with_a_limit_no_candidate_goes_on_before_it_is_timed(
+    corpus: str, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second process times a candidate while the first one trains several."""
+    timed, early, working = [256], list[int](), LocalPool.run
+
+    def run(pool: LocalPool, jobs: Iterable[Job | None]) -> Iterator[Outcome]:
+        held: list[Job] = []
+        for job in jobs:
+            if job is not None and job.name.startswith("ms-") and len(held) < 2:
+                held.append(job)
+            elif job is not None:
+                yield from working(pool, [job])
+            elif held:
+                yield from working(pool, [held.pop(0)])
+            else:
+                break
+        yield from working(pool, held)
+
+    def ms(given: dict[str, Any]) -> float:
+        timed.append(given["hidden_size"])
+        return float(given["hidden_size"]) / 64
+
+    def note(given: dict[str, Any], seed: int) -> None:
+        if given["epochs"] > 7 and given["hidden_size"] not in timed:
+            early.append(given["hidden_size"])
+
+    monkeypatch.setattr(LocalPool, "run", run)
+    world.ms, world.after = ms, note
+    world.f1 = lambda given, seed: 60 + given["hidden_size"] / 10
+    given = settings(corpus, vary=["width", "rate"], hidden_size=256, at_most_ms=3.0, trials=16, budget="9h")
+    tune_tagger(given, tmp_path / "run")
+    assert len(timed) > 3 and not early
 
 
 def test_a_limit_that_none_meets_is_told(corpus: str, tmp_path: Path, world: World) -> None:
