@@ -62,7 +62,7 @@ def exportable(rnn: nn.Module) -> Layer:
     """
     if not isinstance(rnn, Layer) or not isinstance(rnn, RecurrentLayer) and type(rnn).__module__ != nn.LSTM.__module__:
         raise FlairNasError(
-            f"a {type(rnn).__name__} cannot be exported; LSTM, GRU and the recurrent layers of flair-nas can"
+            f"a {type(rnn).__name__} cannot be exported; LSTM, GRU and recurrent layers of flair-nas can"
         )
     if isinstance(rnn, nn.RNN) and rnn.nonlinearity != "tanh" or getattr(rnn, "proj_size", 0):
         raise FlairNasError("of torch.nn.RNN and LSTM, only those with tanh and without projection can be exported")
