@@ -27,7 +27,7 @@ from benchmarks.json_lines import as_p, as_table, holm, lines_in, lines_so_far, 
 from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.several_config import settings_class
-from flair_nas.search.strategies.candidates import draw
+from flair_nas.search.space import CellSpace
 from flair_nas.search.trainer import search_genotype
 from flair_nas.settings.fields import make_settings
 from flair_nas.settings.resolve import load_preset, resolve
@@ -91,7 +91,7 @@ def cells(file: Path) -> Iterator[tuple[str, int, str]]:
         for kind in EPOCHS:
             if (kind, seed) in found:
                 yield kind, seed, found[kind, seed]
-        yield "random", seed, draw(SearchConfig(text="demo", nodes=8), seed).one_line()
+        yield "random", seed, CellSpace(SearchConfig(text="demo", nodes=8)).draw(seed).one_line()
         if ("together", seed) in found:
             yield "rewired", seed, rewire(found["together", seed], seed)
         for layer in BESIDE[1:]:

@@ -8,7 +8,6 @@ from flair_nas.genotype.operations import OPERATIONS as OPERATIONS
 from flair_nas.genotype.parts import Edge as Edge
 from flair_nas.genotype.parts import Gate as Gate
 from flair_nas.genotype.parts import GateNode as GateNode
-from flair_nas.genotype.sampling import mutate as mutate
 from flair_nas.genotype.sampling import neighbours as neighbours
 from flair_nas.genotype.sampling import random_genotype as random_genotype
 from flair_nas.genotype.vocabulary import CARRIES as CARRIES

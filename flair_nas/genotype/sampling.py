@@ -78,17 +78,6 @@ def neighbours(genotype: Genotype, gate_links: bool = True) -> list[Genotype]:
     return [dataclasses.replace(genotype, **change, origin={}) for change in changes]
 
 
-def mutate(genotype: Genotype, draw: random.Random, gate_links: bool = True) -> Genotype:
-    """Return a neighbour of a genotype, drawn evenly.
-
-    Raises:
-        ValueError: it has none, as a cell without nodes and gates.
-    """
-    if around := neighbours(genotype, gate_links):
-        return draw.choice(around)
-    raise ValueError(f"{genotype.one_line()} has nothing to change")
-
-
 def _change_cell(nodes: tuple[tuple[Edge, ...], ...]) -> Iterator[tuple[tuple[Edge, ...], ...]]:
     """Yield the nodes of a cell with another operation or tail of one edge; the edges of a node stay distinct."""
     for number, edges in enumerate(nodes):

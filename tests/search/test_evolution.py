@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from small_search import JOINT, KINDS, NO_DROPOUT, patched, run_whole, small, strategy_of, write_text
 
 from flair_nas.errors import FlairNasError, NotFiniteError
-from flair_nas.genotype import Genotype, mutate, neighbours, random_genotype
+from flair_nas.genotype import Genotype, neighbours, random_genotype
 from flair_nas.search.strategies.evolution import EvolutionSettings, Member, Population
 
 SEQUENCES = json.loads((Path(__file__).parent / "evolution_sequences.json").read_text(encoding="utf-8"))
@@ -61,19 +61,6 @@ def test_neighbours_differ_in_one_place(seed: int, nodes: int, edges: int, histo
 @pytest.mark.parametrize(("nodes", "count"), [(1, 3), (3, 12), (8, 52)])
 def test_a_cell_with_one_edge_a_node_has_so_many_neighbours(nodes: int, count: int) -> None:
     assert len(neighbours(random_genotype(1, nodes))) == count
-
-
-def test_mutations_are_drawn_evenly_and_never_return_the_parent() -> None:
-    parent, draw = random_genotype(3, 2), random.Random(1)
-    drawn = [mutate(parent, draw).one_line() for _ in range(7000)]
-    counts = {line: drawn.count(line) for line in set(drawn)}
-    assert parent.one_line() not in counts and len(counts) == 7
-    assert all(850 < count < 1150 for count in counts.values()), counts
-
-
-def test_a_cell_without_nodes_has_no_neighbour() -> None:
-    with pytest.raises(ValueError, match="nothing to change"):
-        mutate(Genotype.parse("s0"), random.Random(1))
 
 
 # --- the loop ---

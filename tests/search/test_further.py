@@ -25,7 +25,7 @@ from flair_nas.search.build import make_objective, make_strategy
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.estimate import estimate_search
 from flair_nas.search.processes import make_accelerator
-from flair_nas.search.strategies.candidates import draw
+from flair_nas.search.space import CellSpace
 from flair_nas.search.trainer import SearchResult, search_genotype
 from flair_nas.settings.fields import make_settings
 
@@ -113,7 +113,7 @@ def test_random_search_picks_the_highest_figure_whatever_the_losses_are(tmp_path
     scores: dict[int, float] = strategy.scores  # type: ignore[attr-defined]
     best = list(scores)[1]  # in the order in which they were evaluated
     assert strategy.end_epoch() == {"candidates": 3, "best_f1": 80.0}
-    assert strategy.genotype() == draw(config, best)
+    assert strategy.genotype() == CellSpace(config).draw(best)
 
 
 def test_a_figure_that_is_no_number_is_null_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

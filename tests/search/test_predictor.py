@@ -13,7 +13,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, neighbours
 from flair_nas.library import cost_model
 from flair_nas.library.cost_model import CostModel, encode, load_prior
-from flair_nas.search.strategies.candidates import draw
+from flair_nas.search.space import CellSpace
 from flair_nas.search.strategies.predictor import POOL, STARTS
 
 
@@ -59,7 +59,7 @@ def test_each_child_is_the_best_of_its_pool_by_a_draw_and_new(text: Path) -> Non
     for number in (0, 5):
         cells, costs = strategy.children[:number], [strategy.scores[other] for other in range(number)]
         model = load_prior().learn(encode(cells), costs) if number else load_prior()
-        pool = [draw(strategy.config, place) for place in range(POOL)]
+        pool = [CellSpace(strategy.config).draw(place) for place in range(POOL)]
         pool += [near for cell in cells for near in neighbours(cell)]
         seed = (strategy.config.seed, number)
         lowest = min(model.draw(encode([cell for cell in pool if cell not in cells]), seed))

@@ -32,7 +32,7 @@ from flair_nas.search.bilevel import ModelOptimizer, model_weights
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.health import Convergence
 from flair_nas.search.protocols import Strategy
-from flair_nas.search.strategies.candidates import draw
+from flair_nas.search.space import CellSpace
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.strategies.random_cells import FINALISTS, SharedRandomSearch
 from flair_nas.supernet.relaxation import deviations
@@ -278,7 +278,7 @@ def scores_of(strategy: SharedRandomSearch, numbers: Any) -> dict[int, float]:
     """The loss of candidates on the whole validation part, computed apart."""
     found = {}
     for number in numbers:
-        strategy.supernet.choose(draw(strategy.config, number))
+        strategy.supernet.choose(CellSpace(strategy.config).draw(number))
         found[number] = strategy.objective.evaluate().loss
     return found
 
@@ -289,7 +289,7 @@ def test_shared_random_search_picks_the_best_of_the_finalists(text: Path) -> Non
     # the first look, by hand: as many segments, in order, with the states carried
     module, first = strategy.objective.module.eval(), {}
     for number in range(30):
-        strategy.supernet.choose(draw(strategy.config, number))
+        strategy.supernet.choose(CellSpace(strategy.config).draw(number))
         state, losses = None, []
         for segment in range(2):
             (batch,) = strategy.objective.validation_batch(1, segment).parts
@@ -301,7 +301,7 @@ def test_shared_random_search_picks_the_best_of_the_finalists(text: Path) -> Non
     expected = scores_of(strategy, finalists)
     assert strategy.scores == pytest.approx(expected)
     best = min(expected, key=lambda number: expected[number])
-    assert strategy.genotype() == draw(strategy.config, best)
+    assert strategy.genotype() == CellSpace(strategy.config).draw(best)
     assert strategy.end_epoch() == {"candidates": FINALISTS, "best_loss": pytest.approx(expected[best])}
     assert best != 0  # which would be the answer without a look
 
@@ -319,7 +319,7 @@ def test_shared_random_search_trains_another_architecture_at_each_step(text: Pat
         for step in range(5):
             strategy.step(1, step)
     trained = [cell for cell in chosen if cell != strategy.architecture(0)]  # which an epoch is evaluated with
-    assert trained == [draw(strategy.config, 4 + step) for step in range(5)]  # none of the candidates
+    assert trained == [CellSpace(strategy.config).draw(4 + step) for step in range(5)]  # none of the candidates
     assert len(set(trained)) == 5
 
 
@@ -339,11 +339,11 @@ def test_a_loss_that_is_no_number_never_wins(text: Path) -> None:
     with patched(shared.objective, "evaluate", FakeScores([math.nan, 2.0, math.nan])):
         shared.finish(False)
     best = min(shared.scores, key=lambda number: shared.scores[number])
-    assert shared.scores[best] == 2.0 and shared.genotype() == draw(shared.config, best)
+    assert shared.scores[best] == 2.0 and shared.genotype() == CellSpace(shared.config).draw(best)
     independent = strategy_of(small(text, strategy="random-independent", samples=3, epochs=1))
     with patched(independent.objective, "evaluate", FakeScores([math.nan, math.inf, 3.0])):
         run_whole(independent)
-    assert independent.genotype() == draw(independent.config, 2)
+    assert independent.genotype() == CellSpace(independent.config).draw(2)
     assert independent.end_epoch()["best_loss"] == 3.0
 
 
@@ -409,7 +409,7 @@ def test_more_candidates_than_steps(text: Path) -> None:
 
 
 def test_seeds_and_numbers_give_different_draws() -> None:
-    drawn = {draw(SearchConfig(seed=seed), number) for seed in range(20) for number in range(20)}
+    drawn = {CellSpace(SearchConfig(seed=seed)).draw(number) for seed in range(20) for number in range(20)}
     assert len(drawn) == 400
     assert all(genotype == random_genotype(genotype.origin["seed"]) for genotype in drawn)
 
@@ -425,7 +425,7 @@ def test_a_candidate_that_fails_counts_as_the_worst(text: Path, caplog: pytest.L
     assert losses[: steps - 1] == [None] * (steps - 1) and all(math.isfinite(loss) for loss in losses[steps - 1 :])
     strategy.finish(False)
     assert strategy.scores[0] == math.inf and math.isfinite(strategy.scores[1])
-    assert strategy.genotype() == draw(strategy.config, 1)
+    assert strategy.genotype() == CellSpace(strategy.config).draw(1)
 
 
 # --- settings of the signal ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, NotFiniteError
-from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import Metric
 from flair_nas.search.health import judge_scores
 from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy, carry_step
-from flair_nas.search.settings import CommonSettings, StrategySettings, parse_genotype
+from flair_nas.search.settings import CommonSettings, StrategySettings
+from flair_nas.search.space import CellSpace
 from flair_nas.settings.fields import setting
 
 if TYPE_CHECKING:
@@ -47,28 +47,13 @@ class TrainedSettings(CandidateSettings):
 
     def problems(self, config: CommonSettings) -> list[str]:
         """Return a sentence for candidates outside the space."""
-        problems = super().problems(config)
+        problems, space = super().problems(config), CellSpace(config)
         for text in self.candidates:
             try:
-                genotype = parse_genotype(text)
+                space.parse(text)
             except FlairNasError as error:
                 problems.append(f"candidates: {error}")
-                continue
-            histories = {gate.history if gate else 0 for gate in (genotype.state_gate, genotype.input_gate)}
-            space = (config.nodes, True, config.recurrence, {config.history})
-            if (len(genotype.nodes), genotype.highway, genotype.recurrence, histories) != space:
-                problems.append(
-                    f"candidates: {text} is not of this space, highway cells of {config.nodes} nodes with recurrence="
-                    f"{config.recurrence} and gates over {config.history} steps"
-                )
         return problems
-
-
-def draw(config: CommonSettings, number: int) -> Genotype:
-    """Draw the architecture of a number, from the space that the settings describe."""
-    seed = config.seed * 1_000_003 + number  # any two pairs of small numbers give two seeds
-    drawn = random_genotype(seed, config.nodes, config.edges_per_node, config.history, config.gate_links)
-    return dataclasses.replace(drawn, gate=config.gate, carry=config.carry, recurrence=config.recurrence)
 
 
 class Candidates(Strategy):
@@ -90,6 +75,7 @@ class Candidates(Strategy):
         from flair_nas.search.bilevel import ModelOptimizer
 
         self.objective, self.config, self.own = objective, config, settings
+        self.space = CellSpace(config)
         self.supernet: Any = objective.supernet  # of a cell, which can run one genotype
         self.model_optimizer = ModelOptimizer(objective, config)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
@@ -130,7 +116,7 @@ class Candidates(Strategy):
 
     def architecture(self, number: int) -> Genotype:
         """Return the candidate of a number."""
-        return draw(self.config, number)
+        return self.space.draw(number)
 
     def state_dict(self) -> JSON:
         """Return what is kept."""
@@ -142,7 +128,7 @@ class Candidates(Strategy):
         for name in self.kept:
             setattr(self, name, state[name])
         for name in self.kept_cells:
-            setattr(self, name, [Genotype.from_dict(cell) for cell in state[name]])
+            setattr(self, name, [self.space.read(cell) for cell in state[name]])
 
     def cost(self, history: Sequence[JSON], metric: Metric) -> float | None:
         """Return the cost of the best candidate."""
@@ -167,7 +153,7 @@ class TrainedCandidates(Candidates):
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         super().__init__(objective, config, settings)
-        self.named = [parse_genotype(text) for text in settings.candidates]
+        self.named = [self.space.parse(text) for text in settings.candidates]
         self.descriptions = [f"{genotype.one_line()} {genotype.options}" for genotype in self.named]
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(objective.steps(epoch) for epoch in range(1, config.epochs + 1))

@@ -14,7 +14,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.search.protocols import JSON, Objective, StepFigures
 from flair_nas.search.settings import CommonSettings
-from flair_nas.search.strategies.candidates import TrainedCandidates, TrainedSettings, draw
+from flair_nas.search.strategies.candidates import TrainedCandidates, TrainedSettings
 from flair_nas.settings.fields import COUNT, setting
 
 TRIES = 10
@@ -87,8 +87,13 @@ class ChildSearch(TrainedCandidates):
         return self.children[number]
 
     def draw_random(self) -> Genotype:
-        """Draw a cell from the whole space."""
-        return self.draw_new(lambda: draw(self.config, self.random.randrange(10**6)))
+        """Draw a child from the whole space."""
+        return self.draw_new(lambda: self.space.draw(self.random.randrange(10**6)))
+
+    def draw_near(self, parent: Genotype) -> Genotype:
+        """Draw a neighbour of a child."""
+        around = self.space.neighbours(parent)
+        return self.draw_new(lambda: self.random.choice(around))
 
     def draw_new(self, make: Callable[[], Genotype]) -> Genotype:
         """Draw a child that was not trained before, in `TRIES` draws at most."""

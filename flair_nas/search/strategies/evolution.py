@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import Genotype, mutate
+from flair_nas.genotype import Genotype
 from flair_nas.search.protocols import JSON, Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
@@ -139,7 +139,7 @@ class Evolution(ChildSearch):
         if not self.population.full:
             return self.draw_random()
         parent = self.children[self.population.choose_parent(self.random).number]
-        return self.draw_new(lambda: mutate(parent, self.random, self.config.gate_links))
+        return self.draw_near(parent)
 
     def take(self, number: int, cost: float) -> None:
         """Add a child to the population."""

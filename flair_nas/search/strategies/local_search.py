@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from flair_nas.genotype import Genotype, neighbours
+from flair_nas.genotype import Genotype
 from flair_nas.search.protocols import Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
@@ -52,5 +52,5 @@ class LocalSearch(ChildSearch):
         """Move to a child that is better, or that begins anew."""
         if self.center is None or cost < self.scores[self.center]:
             self.center = number
-            self.left = neighbours(self.children[number], self.config.gate_links)
+            self.left = self.space.neighbours(self.children[number])
             self.random.shuffle(self.left)

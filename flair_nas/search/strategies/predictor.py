@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flair_nas.genotype import Genotype, neighbours
-from flair_nas.genotype.features import FEATURES
+from flair_nas.genotype import Genotype
 from flair_nas.search.protocols import JSON, Objective
 from flair_nas.search.settings import CommonSettings
-from flair_nas.search.strategies.candidates import draw
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 from flair_nas.settings.fields import setting
 from flair_nas.storage.files import hash_data
@@ -76,25 +74,21 @@ class PredictorSearch(ChildSearch):
 
     def known(self) -> tuple[list[Genotype], Array, list[float]]:
         """Return the children that were scored or failed, their features, [children, features], and their costs."""
-        from flair_nas.library.cost_model import encode
-
         cells = [self.children[number] for number in sorted(self.scores)]
-        return cells, encode(cells), [self.scores[number] for number in sorted(self.scores)]
+        return cells, self.space.encode(cells), [self.scores[number] for number in sorted(self.scores)]
 
     def propose(self) -> Genotype:
         """Return the cell of the lowest cost by a draw of the predictor's weights, if there is one not yet trained."""
         import numpy as np
 
-        from flair_nas.library.cost_model import encode
-
         number, (cells, features, costs) = len(self.children), self.known()
         if not self.is_known and number < STARTS:
             return self.draw_random()
         best = sorted(range(len(cells)), key=lambda place: costs[place])[:_BEST]
-        near = [cell for place in best for cell in neighbours(cells[place], self.config.gate_links)]
+        near = [cell for place in best for cell in self.space.neighbours(cells[place])]
         pool, inputs = self._pool
         model = self.prior.learn(features, costs) if cells else self.prior
-        predicted = model.draw(np.concatenate([inputs, encode(near)]), (self.config.seed, number))
+        predicted = model.draw(np.concatenate([inputs, self.space.encode(near)]), (self.config.seed, number))
         trained = {*self.children}
         order = ([*pool, *near][place] for place in predicted.argsort(kind="stable"))
         return next((cell for cell in order if cell not in trained), pool[0])
@@ -102,10 +96,8 @@ class PredictorSearch(ChildSearch):
     @functools.cached_property
     def _pool(self) -> tuple[list[Genotype], Array]:
         """The random cells, and their features, [POOL, features]."""
-        from flair_nas.library.cost_model import encode
-
-        cells = [draw(self.config, number) for number in range(POOL)]
-        return cells, encode(cells)
+        cells = [self.space.draw(number) for number in range(POOL)]
+        return cells, self.space.encode(cells)
 
     def take(self, number: int, cost: float) -> None:
         """Do nothing: the next draw learns all scores."""
@@ -133,8 +125,8 @@ class PredictorSearch(ChildSearch):
         model = prior.learn(features, costs)
         sureness = model.mean / np.sqrt(np.diag(np.linalg.inv(model.precision)))  # in standard deviations
         order = [place for place in sureness.argsort() if varied[place]]
-        good = ", ".join(f"'{FEATURES[place]}'" for place in order[:3] if sureness[place] < 0)
-        bad = ", ".join(f"'{FEATURES[place]}'" for place in order[:-4:-1] if sureness[place] > 0)
+        good = ", ".join(f"'{self.space.features[place]}'" for place in order[:3] if sureness[place] < 0)
+        bad = ", ".join(f"'{self.space.features[place]}'" for place in order[:-4:-1] if sureness[place] > 0)
         learnt = f"good signs are {good or 'none'}, bad ones {bad or 'none'}"
         if self.is_known:
             agreement = spearmanr(prior.predict(features), costs).statistic

@@ -78,7 +78,7 @@ class SharedRandomSearch(candidates.Candidates):
 
     def draw(self) -> Genotype:
         """Draw the cell of the present step; numbers below `samples` belong to the candidates."""
-        return candidates.draw(self.config, self.samples + self.steps_done)
+        return self.space.draw(self.samples + self.steps_done)
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """Draw an architecture and update its weights."""
