@@ -25,6 +25,7 @@ from flair_nas.search.estimate import estimate_search as estimate_search
 from flair_nas.search.flair_config import ClassificationSearchConfig as ClassificationSearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig as TaggingSearchConfig
 from flair_nas.search.settings import ContinualSettings as ContinualSettings
+from flair_nas.search.settings import TransformerSettings as TransformerSettings
 from flair_nas.search.strategies.enas import EnasSettings as EnasSettings
 from flair_nas.search.strategies.evolution import EvolutionSettings as EvolutionSettings
 from flair_nas.search.strategies.gradient import GradientSettings as GradientSettings

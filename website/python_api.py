@@ -45,6 +45,7 @@ COMMANDS = {
     "PredictorSettings": "search.md",
     "EnasSettings": "search.md",
     "ContinualSettings": "search.md",
+    "TransformerSettings": "search.md",
     "LanguageModelConfig": "lm.md#flair-nas-lm-train",
     "CharacterModelConfig": "charlm.md#flair-nas-charlm-train",
     "EmbeddingConfig": "embed.md#flair-nas-embed-train",

@@ -96,13 +96,18 @@ def _print_result(result: SearchResult, config: SearchSettings, out: Path) -> No
     if result.learned:
         if result.verdict:
             print(f"verdict: {result.verdict}")
-        print(*_suggest_next(config, path), sep="\n")
+        print(*_suggest_next(config, path, result.genotype.spec()), sep="\n")
     print(f"report: flair-nas report {typed(out)}")
 
 
-def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
-    """Return the commands that use a genotype."""
+def _suggest_next(config: SearchSettings, path: Path, spec: str) -> list[str]:
+    """Return the commands that use a genotype, or an order of sublayers by its layer spec."""
     rnn = typed(path)
+    if config.transformer.sublayers is not None:
+        like_it = f"--rnn {spec} --optimizer adamw --hidden-size {config.hidden_size} --out"
+        if isinstance(config, SearchConfig):
+            return [f"next: flair-nas lm train --text {config.text} --learning-rate 0.001 {like_it} runs/lm"]
+        return [f"next: flair-nas tag train --corpus YOUR_CORPUS {like_it} runs/tagger"]
     if isinstance(config, TaggingSearchConfig):
         tagger = config.tagger()
         tagger.rnn = TaggerConfig().rnn

@@ -6,32 +6,55 @@ s is self-attention, f a feed-forward sublayer. The usual transformer is (sf)^n,
 
 from __future__ import annotations
 
+import json
 import re
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.genotype.vocabulary import MAX_NODES
+from flair_nas.genotype.vocabulary import MAX_NODES, Json
 
-TRANSFORMER = "transformer"
-"""What the spec of such a layer begins with."""
+ORDER_FORMAT = "flair-nas/order"
+"""The format of the file of an order."""
+_TRANSFORMER = "transformer"
 _FORM = "transformer:ORDER, with the letters s and f, as ssfsff, or sandwich-K-N; options are heads and dropout"
 
 
-class Order(NamedTuple):
+@dataclass(frozen=True)
+class Order:
     """A transformer by the order of its sublayers."""
 
     letters: str  # s and f
     heads: int = 4  # of self-attention
     dropout: float = 0.0  # of attention weights, and within feed-forward sublayers
+    origin: dict[str, Any] = field(default_factory=dict, compare=False)  # provenance, as JSON data
 
-    def spec(self) -> str:
+    options = ""  # as of a genotype; all are in the spec
+
+    def one_line(self) -> str:
         """Return the layer spec."""
-        return f"{TRANSFORMER}:{self.letters},heads={self.heads},dropout={self.dropout:g}"
+        dropout = f",dropout={self.dropout:g}" if self.dropout else ""
+        return f"{_TRANSFORMER}:{self.letters},heads={self.heads}{dropout}"
+
+    spec = one_line
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the order as JSON data, with its provenance."""
+        return {"format": ORDER_FORMAT, "version": 1, "order": self.one_line(), "origin": self.origin}
+
+    def to_json(self) -> str:
+        """Return the text of a file."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+
+def read_order(data: Json) -> Order:
+    """Return the order of a file's JSON data. Raise a KeyError if it is of another format."""
+    return replace(parse_order(data["order"]), origin=dict(data["origin"]))
 
 
 def is_order(text: str) -> bool:
     """Return True if a layer spec names a transformer."""
-    return re.match(rf"{TRANSFORMER}(?![\w.-])", text, re.IGNORECASE) is not None
+    return re.match(rf"{_TRANSFORMER}(?![\w.-])", text, re.IGNORECASE) is not None
 
 
 def parse_order(text: str, name: str = "rnn_type") -> Order:

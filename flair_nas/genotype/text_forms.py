@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from flair_nas.errors import shown
+from flair_nas.genotype.order import ORDER_FORMAT
 from flair_nas.genotype.parts import Edge, Gate, GateNode, check_size, is_list
 from flair_nas.genotype.vocabulary import FORMAT, MAX_NODES, NO_NODES, OPTION_NAMES, VERSION, GenotypeError, Json
 
@@ -47,6 +48,9 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 def fields_from_data(data: object) -> dict[str, Json]:
     """Read the JSON form from Python data."""
+    if isinstance(data, dict) and data.get("format") == ORDER_FORMAT:
+        expected = "a cell; this is an order of a transformer's sublayers, which a layer spec names itself"
+        raise GenotypeError(expected, actual=data.get("order"))
     top = _object(data, "", ("format", "version", "cell"), ("state_gate", "input_gate", "options", "origin"))
     if top["format"] != FORMAT:
         raise GenotypeError(f"{FORMAT!r}", actual=top["format"], place="format")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from flair_nas.drawing.curves import COLOURS, Curve, get_values, list_health
 from flair_nas.drawing.figures import Detail, Figure, Heat, draw_curves, draw_heat, thin
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Genotype
+from flair_nas.genotype.order import is_order, read_order
 from flair_nas.genotype.picture import to_svg
 from flair_nas.report.page import Section
 from flair_nas.report.reading import JSON, RunFolder, list_settings
@@ -21,10 +24,7 @@ from flair_nas.report.trainings import begin_section, find_metric, find_title
 
 def describe_search(run: RunFolder, detail: Detail) -> Section:
     """Return the section on a search."""
-    section, final = begin_section(run), None
-    with contextlib.suppress(FlairNasError, OSError):  # not there yet, or damaged
-        final = Genotype.load(run.folder / "genotype.json")
-    origin = dict(final.origin) if final else {}
+    section, (final, origin) = begin_section(run), _read_result(run.folder / "genotype.json")
     if origin.get("verdict"):
         section.add(f"Verdict: {origin['verdict']}", "verdict")
     elif run.history:
@@ -42,6 +42,17 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
         _add_epochs(section, run, detail)
     section.fold("Where it is from", list_settings(origin))
     return section
+
+
+def _read_result(path: Path) -> tuple[Genotype | None, JSON]:
+    """Return the genotype and its provenance; no genotype for an order of sublayers, or where it cannot be read."""
+    with contextlib.suppress(FlairNasError, OSError):  # not there yet, or damaged
+        final = Genotype.load(path)
+        return final, dict(final.origin)
+    with contextlib.suppress(FlairNasError, OSError, ValueError, KeyError):
+        order = read_order(json.loads(path.read_text(encoding="utf-8")))
+        return None, order.origin
+    return None, {}
 
 
 def _draw_tasks(section: Section, history: Sequence[JSON], detail: Detail) -> None:
@@ -102,7 +113,8 @@ def _describe_epoch(run: RunFolder, line: JSON, before: Genotype | None, now: Ge
     words += [f"{find_title(run, metric)} {value:.5g}"] if metric and value is not None else []
     words += [f"{clear:.0%} of the choices are clear"] if clear is not None else []
     if now is None:
-        words.append("this line has no genotype")
+        order = line.get("genotype")
+        words.append(order if isinstance(order, str) and is_order(order) else "this line has no genotype")
     elif before is not None:
         changes = _list_changes(before, now)
         words.append(f"changed since the epoch before: {'; '.join(changes) if changes else 'nothing'}")

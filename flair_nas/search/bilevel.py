@@ -19,6 +19,7 @@ from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.processes import average
 from flair_nas.search.protocols import REMEDY, Batch, BatchPart, Objective
 from flair_nas.search.settings import CommonSettings
+from flair_nas.settings.optimizer import OPTIMIZERS, warmup_factor
 
 
 def architecture_weights(objective: Objective) -> list[nn.Parameter]:
@@ -183,15 +184,23 @@ def preserve(tensors: Iterable[Tensor]) -> Iterator[None]:
 
 
 class ModelOptimizer:
-    """SGD on the training loss, clipped, with a schedule."""
+    """SGD, or AdamW, on the training loss, clipped, with a schedule."""
 
     gradient_norm = 0.0  # of the last step, before it was clipped
     done: float | None = None  # share of the training that is over; None: that of the epochs
+    steps = 0  # of a candidate that trains alone, with this one
 
     def __init__(self, objective: Objective, config: CommonSettings) -> None:
         self.objective, self.config = objective, config
         self.weights = model_weights(objective)
-        self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
+        kind: type[torch.optim.SGD] = getattr(torch.optim, OPTIMIZERS[config.transformer.optimizer])  # all take these
+        self.optimizer = kind(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
+
+    def restart(self, state: dict[str, Any] | None = None) -> None:
+        """Go on from a state of the optimizer, or from none."""
+        self.optimizer.state.clear()
+        if state is not None:
+            self.optimizer.load_state_dict(state)
 
     def learning_rate(self, epoch: int, batch: Batch) -> float:
         """Return the learning rate of a step: that of the schedule, times the scale of the batch."""
@@ -199,7 +208,7 @@ class ModelOptimizer:
         if self.config.schedule == "cosine":
             done = (epoch - 1) / self.config.epochs if self.done is None else self.done
             rate *= (1 + math.cos(math.pi * done)) / 2
-        return rate * batch.scale
+        return rate * batch.scale * warmup_factor(self.steps, self.config.transformer.warmup_steps)
 
     def clip(self, batch: Batch) -> float:
         """Return the largest norm of the gradient on a batch."""

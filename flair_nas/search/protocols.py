@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import Evaluation, Guess, Metric
 from flair_nas.search.settings import CommonSettings, StrategySettings
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 JSON: TypeAlias = dict[str, Any]  # or the like for a checkpoint
 BatchPart: TypeAlias = Any  # its type is known to its objective alone
+Candidate: TypeAlias = Any  # a `Genotype`, or an `Order` of sublayers
 Data: TypeAlias = Any  # of an objective, such as a text or a corpus
 REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
 """Advice after a loss that is not finite."""
@@ -122,7 +122,7 @@ class Strategy(Protocol):
         """Return the strategy's entries in the history, as JSON data; called once at the end of an epoch."""
 
     @abstractmethod
-    def genotype(self) -> Genotype:
+    def genotype(self) -> Candidate:
         """Return the best genotype at this moment."""
 
     @abstractmethod

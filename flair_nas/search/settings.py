@@ -10,10 +10,17 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, DEFAULT_RECURRENCE, GATE_FORMS, RECURRENCES, Genotype
-from flair_nas.settings.fields import COUNT, PROBABILITY, changed, device_setting, setting
+from flair_nas.genotype.order import parse_order
+from flair_nas.settings.fields import COUNT, PROBABILITY, changed, device_setting, part, setting
+from flair_nas.settings.optimizer import WARMUP_HELP, find_high_rate
 
 PLACES = ("text", "data_root", "device", "storage", "after")
 """Settings of places on a machine."""
+OF_CELLS = (
+    *("learn", "nodes", "edges_per_node", "history", "gate", "gate_links", "carry", "recurrence", "fixed"),
+    *("init_range", "input_dropout", "recurrent_dropout"),
+)
+"""Settings that have no meaning where sublayers are searched."""
 
 
 def parse_genotype(text: str) -> Genotype:
@@ -24,6 +31,43 @@ def parse_genotype(text: str) -> Genotype:
     if numbers:
         raise FlairNasError(f"{text}: {', '.join(numbers)} has no meaning here; the search has settings of its own")
     return genotype
+
+
+@dataclass
+class TransformerSettings:
+    """Settings of a search of the order of a transformer's sublayers (Press et al., ACL 2020).
+
+    Example:
+        >>> from flair_nas import PredictorSettings, SearchConfig, TransformerSettings
+        >>> transformer = TransformerSettings(sublayers="transformer:sandwich-0-6", optimizer="adamw", warmup_steps=100)
+        >>> given = {"strategy": PredictorSettings(child_steps=[300]), "learning_rate": 0.001}
+        >>> SearchConfig(text="demo", transformer=transformer, **given).transformer.optimizer
+        'adamw'
+    """
+
+    sublayers: str | None = setting(
+        None, "transformer:ORDER, as transformer:sandwich-0-6: the search is for the order of its sublayers, in place "
+        "of a cell"
+    )  # fmt: skip
+    optimizer: str = setting("sgd", "sgd, or where candidates train alone adamw", choices=("sgd", "adamw"))
+    warmup_steps: int = setting(0, f"of each candidate: {WARMUP_HELP}", low=0, high=10**9)
+
+    def problems(self, config: CommonSettings, strategy: StrategySettings) -> list[str]:
+        """Return a sentence for each contradiction; settings out of range may have any type."""
+        alone = "needs a strategy that trains candidates alone, such as predictor"
+        problems = [] if strategy.trained_alone else [f"{name} {alone}" for name in changed(self)]
+        problems += find_high_rate(self.optimizer, config.learning_rate)
+        if self.sublayers is None:
+            return problems
+        problems += [f"{name} is of cells: leave it out with sublayers" for name in changed(config, *OF_CELLS)]
+        if config.objective == "several":
+            problems.append("sublayers are of one task")
+        try:
+            letters = parse_order(self.sublayers, "sublayers").letters
+        except FlairNasError as error:
+            return [*problems, str(error)]
+        single = f"sublayers {self.sublayers} has one order only: give it letters of both kinds"
+        return problems + [single] * (len({*letters}) == 1)
 
 
 @dataclass
@@ -61,7 +105,7 @@ class CommonSettings:
     )
 
     learning_rate: float = setting(
-        10.0, "learning rate of SGD for the model weights", low=1e-12, high=1e6, section="model weights"
+        10.0, "learning rate of the model weights", low=1e-12, high=1e6, section="model weights"
     )
     schedule: str = setting(
         "constant",
@@ -77,6 +121,8 @@ class CommonSettings:
         "one cell is trained at a time 1.5 / sqrt(H))", low=1e-12, high=10,
     )  # fmt: skip
     parts: int = setting(1, "parts of a batch, computed one by one to save memory; gradients add up", **COUNT)
+
+    transformer: TransformerSettings = part(TransformerSettings, "a transformer's sublayers")
 
     def __post_init__(self) -> None:
         self._parsed: dict[str | None, Genotype | None] = {None: None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import json
 import logging
 import math
 import sys
@@ -28,8 +29,9 @@ from flair_nas.search.build import log_derived_settings, make_objective, make_st
 from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.health import explain_failure, explain_tasks
 from flair_nas.search.processes import average, by_main, gather, make_accelerator, only_main_logs
-from flair_nas.search.protocols import JSON, REMEDY, Data, Objective, Strategy
+from flair_nas.search.protocols import JSON, REMEDY, Candidate, Data, Objective, Strategy
 from flair_nas.search.settings import PLACES
+from flair_nas.search.space import make_space
 from flair_nas.settings.fields import changed, check_config, get_kinds
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
@@ -44,7 +46,7 @@ class SearchResult:
     """Result of a search.
 
     Args:
-        genotype: with its provenance.
+        genotype: with its provenance; of a search of sublayers, an `Order` in its place.
         history: contents of ``history.jsonl``, a dictionary per epoch.
         out: the run folder.
         metric: the metric that the objective is judged by; its `key` is in the history.
@@ -277,12 +279,12 @@ class _Search:
         restore_random_state(state["random"][self.accelerator.process_index])
         return bool(state["finished"]) and (self.epoch >= self.config.epochs or self.strategy.converged())
 
-    def _keep_genotype(self) -> Genotype:
+    def _keep_genotype(self) -> Candidate:
         """Return the genotype in the file of a finished search; write the file anew if it is missing or another."""
         genotype = self._describe_genotype()
         path = self.run.folder / "genotype.json"
-        with contextlib.suppress(FlairNasError, OSError):
-            kept = Genotype.load(path)  # with the date of the search
+        with contextlib.suppress(FlairNasError, OSError, ValueError, KeyError):
+            kept = make_space(self.config).read(json.loads(path.read_text(encoding="utf-8")))  # with its date
             if (kept, kept.options, kept.origin.get("figures")) == (genotype, genotype.options, self._figures()):
                 return kept
         by_main(self.accelerator, lambda: write_text(path, genotype.to_json()))
@@ -310,7 +312,7 @@ class _Search:
             learned = not failure
         return " ".join(filter(None, (failure, strategy.verdict(history) if learned else ""))), learned
 
-    def _describe_genotype(self) -> Genotype:
+    def _describe_genotype(self) -> Candidate:
         """Return the genotype so far, with its provenance."""
         verdict, _ = self._judge()
         origin: JSON = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flair_nas import ContinualSettings, EvolutionSettings, GradientSettings, SearchConfig
+from flair_nas import ContinualSettings, EvolutionSettings, GradientSettings, SearchConfig, TransformerSettings
 from flair_nas.errors import FlairNasError
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.protocols import Objective, Strategy
@@ -73,7 +73,7 @@ def test_settings_need_no_torch() -> None:
 
 def test_settings_and_interfaces_stay_small() -> None:
     assert len(dataclasses.fields(SearchSettings)) <= 28
-    assert len(dataclasses.fields(ContinualSettings)) == 4
+    assert len(dataclasses.fields(ContinualSettings)) == 4 and len(dataclasses.fields(TransformerSettings)) == 3
 
     def methods(protocol: type) -> set[str]:
         return {name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_")}

@@ -16,6 +16,7 @@ from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.protocols import Batch, Objective
 from flair_nas.search.supernets import build_supernet, seed_processes
 from flair_nas.supernet import BothDirections
+from flair_nas.supernet.orders import OrderSupernet
 from flair_nas.tagging.data.corpora import TaggingCorpus, check_labelled, sentences_of
 from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen, members_of
 
@@ -74,9 +75,10 @@ class FlairObjective(Objective):
         several = True if accelerator.num_processes > 1 else None  # they share one file
         keep_frozen(holder.embeddings, corpus, on_disk=config.storage == "disk" if config.storage else several)
         self.model, self.holder = model, holder
-        supernet = build_supernet(config, accelerator, holder.rnn.input_size)
-        self.supernet = layer(supernet, config.directions == "shared").to(accelerator.device)
-        holder.rnn = self.supernet  # type: ignore[assignment]
+        one = build_supernet(config, accelerator, holder.rnn.input_size, both_directions=True)
+        supernet: Any = one if isinstance(one, OrderSupernet) else layer(one, config.directions == "shared")
+        self.supernet = supernet.to(accelerator.device)
+        holder.rnn = self.supernet
         seed_processes(config, accelerator)
         self.corpus, self.metric, self.accelerator = corpus, metric, accelerator
         self.batch_size, self.parts, self.seed = config.batch_size, config.parts, config.seed

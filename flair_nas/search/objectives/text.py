@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.protocols import Batch, Data, Objective
 from flair_nas.search.supernets import build_supernet, seed_processes
 from flair_nas.supernet import CellSupernet, InterCellSupernet
+from flair_nas.supernet.orders import OrderSupernet
 
 
 def read(config: SearchConfig, data: Data = None, progress: bool = False) -> TextCorpus:
@@ -95,8 +96,8 @@ class TextObjective(Objective):
     def __init__(self, model: LanguageModel, text: TextCorpus, config: SearchConfig, accelerator: Accelerator) -> None:
         self.model = self.module = model
         self.text, self.config, self.accelerator = text, config, accelerator
-        assert isinstance(model.layer, (CellSupernet, InterCellSupernet))
-        self.supernet = model.layer
+        assert isinstance(model.layer, (CellSupernet, InterCellSupernet, OrderSupernet))
+        self.supernet = cast(Any, model.layer)
         unknown = text.unknown_shares["valid"]
         self.name = f"{text.name}, {len(text.train):,} training tokens"
         self.name += f", {100 * unknown:.1f} % of valid <unk>" if unknown else ""

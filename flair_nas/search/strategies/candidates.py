@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, NotFiniteError
-from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import Metric
 from flair_nas.search.health import judge_scores
-from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy, carry_step
+from flair_nas.search.protocols import JSON, Candidate, Objective, StepFigures, Strategy, carry_step
 from flair_nas.search.settings import CommonSettings, StrategySettings
-from flair_nas.search.space import CellSpace
+from flair_nas.search.space import make_space
 from flair_nas.settings.fields import setting
 
 if TYPE_CHECKING:
@@ -47,10 +46,10 @@ class TrainedSettings(CandidateSettings):
 
     def problems(self, config: CommonSettings) -> list[str]:
         """Return a sentence for candidates outside the space."""
-        problems, space = super().problems(config), CellSpace(config)
+        problems = super().problems(config)
         for text in self.candidates:
             try:
-                space.parse(text)
+                make_space(config).parse(text)
             except FlairNasError as error:
                 problems.append(f"candidates: {error}")
         return problems
@@ -75,7 +74,7 @@ class Candidates(Strategy):
         from flair_nas.search.bilevel import ModelOptimizer
 
         self.objective, self.config, self.own = objective, config, settings
-        self.space = CellSpace(config)
+        self.space = make_space(config)
         self.supernet: Any = objective.supernet  # of a cell, which can run one genotype
         self.model_optimizer = ModelOptimizer(objective, config)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
@@ -110,11 +109,11 @@ class Candidates(Strategy):
         """Return the number of the best candidate; 0 before any is scored."""
         return min(self.compared(), key=lambda number: (self.scores[number], number), default=0)
 
-    def genotype(self) -> Genotype:
+    def genotype(self) -> Candidate:
         """Return the best candidate; before any is scored, the first."""
         return self.architecture(self.best())
 
-    def architecture(self, number: int) -> Genotype:
+    def architecture(self, number: int) -> Candidate:
         """Return the candidate of a number."""
         return self.space.draw(number)
 
@@ -158,10 +157,13 @@ class TrainedCandidates(Candidates):
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(objective.steps(epoch) for epoch in range(1, config.epochs + 1))
 
-    def begin(self, genotype: Genotype, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Let the supernet run a candidate, with the first weights or others."""
+    def begin(
+        self, genotype: Candidate, weights: Mapping[str, Tensor] | None = None, optimizer: JSON | None = None
+    ) -> None:
+        """Let the supernet run a candidate, with the first weights or others, and with a state of the optimizer."""
         self.supernet.choose(genotype)
         self.objective.module.load_state_dict(self.first_weights if weights is None else weights)
+        self.model_optimizer.restart(optimizer)
         self.objective.restart()
 
     def train(self, number: int, steps_before: int) -> StepFigures:
@@ -171,6 +173,7 @@ class TrainedCandidates(Candidates):
         """
         self.steps_done += 1
         self.model_optimizer.done = min(steps_before / self.planned_steps, 1.0)
+        self.model_optimizer.steps = steps_before + 1
         epoch, step = carry_step(self.objective, 1, steps_before)
         try:
             loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
@@ -181,8 +184,9 @@ class TrainedCandidates(Candidates):
         return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def state_dict(self) -> JSON:
-        """Return what is kept, and the candidates of the settings."""
-        return super().state_dict() | {"named": self.descriptions}
+        """Return what is kept, the candidates of the settings, and the state of the optimizer."""
+        optimizer = self.model_optimizer.optimizer.state_dict()
+        return super().state_dict() | {"named": self.descriptions, "optimizer": optimizer}
 
     def load_state_dict(self, state: JSON) -> None:
         """Restore what is kept, unless a candidate of the settings is another genotype now."""
@@ -192,3 +196,4 @@ class TrainedCandidates(Candidates):
                 "a genotype among the candidates has changed since this search began; choose another folder, or give "
                 "it back"
             )
+        self.model_optimizer.restart(state.get("optimizer"))

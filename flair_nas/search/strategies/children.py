@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.errors import FlairNasError, NotFiniteError
-from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, Objective, StepFigures
+from flair_nas.search.protocols import JSON, Candidate, Objective, StepFigures
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.candidates import TrainedCandidates, TrainedSettings
 from flair_nas.settings.fields import COUNT, setting
@@ -67,11 +66,11 @@ class ChildSearch(TrainedCandidates):
                 "--epochs, or smaller --child-steps"
             )
         self.random = random.Random(config.seed)
-        self.children: list[Genotype] = []  # the present one is the last
+        self.children: list[Candidate] = []  # the present one is the last
         self._begin_child()
 
     @abstractmethod
-    def propose(self) -> Genotype:
+    def propose(self) -> Candidate:
         """Return the next child to train."""
 
     @abstractmethod
@@ -82,20 +81,20 @@ class ChildSearch(TrainedCandidates):
         """Return True if the present child trains for another stage."""
         return False
 
-    def architecture(self, number: int) -> Genotype:
+    def architecture(self, number: int) -> Candidate:
         """Return the child of a number."""
         return self.children[number]
 
-    def draw_random(self) -> Genotype:
+    def draw_random(self) -> Candidate:
         """Draw a child from the whole space."""
         return self.draw_new(lambda: self.space.draw(self.random.randrange(10**6)))
 
-    def draw_near(self, parent: Genotype) -> Genotype:
+    def draw_near(self, parent: Candidate) -> Candidate:
         """Draw a neighbour of a child."""
         around = self.space.neighbours(parent)
         return self.draw_new(lambda: self.random.choice(around))
 
-    def draw_new(self, make: Callable[[], Genotype]) -> Genotype:
+    def draw_new(self, make: Callable[[], Candidate]) -> Candidate:
         """Draw a child that was not trained before, in `TRIES` draws at most."""
         for _ in range(TRIES):
             if (child := make()) not in self.children:
@@ -159,7 +158,9 @@ class ChildSearch(TrainedCandidates):
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best child, and on too few children."""
         count, lead = len(self.scores), super().verdict(history)
-        if not self.finished or count >= self.enough:
+        if (
+            not self.finished or count >= self.enough or self.config.transformer.sublayers is not None
+        ):  # it was not measured
             return lead
         few = (
             f"{count} children were trained; with fewer than {self.enough}, {self.title} was not ahead of random "

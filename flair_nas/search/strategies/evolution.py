@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, Objective
+from flair_nas.search.protocols import JSON, Candidate, Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 from flair_nas.settings.fields import COUNT, setting
@@ -134,7 +133,7 @@ class Evolution(ChildSearch):
                 "them: set a smaller --population or --child-steps, or more --epochs"
             )
 
-    def propose(self) -> Genotype:
+    def propose(self) -> Candidate:
         """Return a random cell for the first population, then a good member with one change."""
         if not self.population.full:
             return self.draw_random()

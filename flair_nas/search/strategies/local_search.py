@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import Objective
+from flair_nas.search.protocols import Candidate, Objective
 from flair_nas.search.settings import CommonSettings
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 
@@ -37,10 +36,10 @@ class LocalSearch(ChildSearch):
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         self.center: int | None = None  # number of the child whose neighbours are tried
-        self.left: list[Genotype] = []  # its neighbours that were not tried, the next one last
+        self.left: list[Candidate] = []  # its neighbours that were not tried, the next one last
         super().__init__(objective, config, settings)
 
-    def propose(self) -> Genotype:
+    def propose(self) -> Candidate:
         """Return the next neighbour, or a random cell where none is left."""
         while self.left:
             if (child := self.left.pop()) not in self.children:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, Objective
+from flair_nas.search.protocols import JSON, Candidate, Objective
 from flair_nas.search.settings import CommonSettings
+from flair_nas.search.space import make_space
 from flair_nas.search.strategies.children import ChildSearch, ChildSettings
 from flair_nas.settings.fields import setting
 from flair_nas.storage.files import hash_data
@@ -49,7 +49,14 @@ class PredictorSettings(ChildSettings):
     def problems(self, config: CommonSettings) -> list[str]:
         """Return a sentence for several stages, and for what `ChildSettings` refuses."""
         several = "strategy predictor has no hurdles: child_steps must be one number"
-        return super().problems(config) + [several] * (len(self.child_steps) > 1)
+        bundled = "prior bundled is of cells: leave it out with sublayers"
+        unknown = self.prior == "bundled" and config.transformer.sublayers is not None
+        return super().problems(config) + [several] * (len(self.child_steps) > 1) + [bundled] * unknown
+
+
+def _knows(config: CommonSettings) -> bool:
+    """Return True if the bundled tables tell of such candidates: of cells on text."""
+    return config.objective == "text" and config.transformer.sublayers is None
 
 
 class PredictorSearch(ChildSearch):
@@ -66,18 +73,18 @@ class PredictorSearch(ChildSearch):
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
         from flair_nas.library.cost_model import CostModel, load_prior  # here, as it loads NumPy
 
-        self.is_known = settings.prior == "bundled" or settings.prior is None and config.objective == "text"
-        self.prior = load_prior() if self.is_known else CostModel.empty()
+        self.is_known = settings.prior == "bundled" or settings.prior is None and _knows(config)
+        self.prior = load_prior() if self.is_known else CostModel.empty(len(make_space(config).features))
         self.prior_sha256 = hash_data([self.prior.mean.tolist(), self.prior.precision.tolist()])
         self.enough = 8 if self.is_known else 16
         super().__init__(objective, config, settings)
 
-    def known(self) -> tuple[list[Genotype], Array, list[float]]:
+    def known(self) -> tuple[list[Candidate], Array, list[float]]:
         """Return the children that were scored or failed, their features, [children, features], and their costs."""
         cells = [self.children[number] for number in sorted(self.scores)]
         return cells, self.space.encode(cells), [self.scores[number] for number in sorted(self.scores)]
 
-    def propose(self) -> Genotype:
+    def propose(self) -> Candidate:
         """Return the cell of the lowest cost by a draw of the predictor's weights, if there is one not yet trained."""
         import numpy as np
 
@@ -94,7 +101,7 @@ class PredictorSearch(ChildSearch):
         return next((cell for cell in order if cell not in trained), pool[0])
 
     @functools.cached_property
-    def _pool(self) -> tuple[list[Genotype], Array]:
+    def _pool(self) -> tuple[list[Candidate], Array]:
         """The random cells, and their features, [POOL, features]."""
         cells = [self.space.draw(number) for number in range(POOL)]
         return cells, self.space.encode(cells)

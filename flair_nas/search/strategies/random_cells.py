@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -9,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import Genotype
-from flair_nas.search.protocols import JSON, Objective, StepFigures
+from flair_nas.search.protocols import JSON, Candidate, Objective, StepFigures
 from flair_nas.search.settings import CommonSettings, StrategySettings
 from flair_nas.search.strategies import candidates
 from flair_nas.settings.fields import COUNT, setting
@@ -76,7 +76,7 @@ class SharedRandomSearch(candidates.Candidates):
         super().__init__(objective, config, settings)
         self.samples: int = settings.samples
 
-    def draw(self) -> Genotype:
+    def draw(self) -> Candidate:
         """Draw the cell of the present step; numbers below `samples` belong to the candidates."""
         return self.space.draw(self.samples + self.steps_done)
 
@@ -118,7 +118,7 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
     """
 
     settings = RandomIndependentSettings
-    kept = (*candidates.TrainedCandidates.kept, "alive", "rung", "place", "trained", "weights")
+    kept = (*candidates.TrainedCandidates.kept, "alive", "rung", "place", "trained", "weights", "optimizers")
     longer = "Give each candidate more steps by more --epochs or a smaller --samples."
 
     def __init__(self, objective: Objective, config: CommonSettings, settings: Any) -> None:
@@ -133,6 +133,7 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
         self.rung, self.place = 0, 0  # whose turn it is
         self.trained: dict[int, int] = {}  # steps of each candidate
         self.weights: dict[int, dict[str, Tensor]] = {}  # of those that will go on
+        self.optimizers: dict[int, JSON] = {}  # their states
         counts = [-(-len(self.alive) // 2**rung) for rung in range(self.rungs)]  # candidates in each rung
         self.planned_steps = sum(len(self._steps_of(rung)) / count for rung, count in enumerate(counts))
         self.supernet.choose(self.architecture(self.candidate))
@@ -142,7 +143,7 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
         """Number of the candidate whose turn it is."""
         return self.alive[self.place]
 
-    def architecture(self, number: int) -> Genotype:
+    def architecture(self, number: int) -> Candidate:
         """Return the candidate of a number: the random ones come first, then those of the settings."""
         return self.named[number - self.samples] if number >= self.samples else super().architecture(number)
 
@@ -162,8 +163,10 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
                 ranked = sorted(self.alive, key=lambda number: (self.scores[number], number))
                 self.alive = sorted(ranked[: -(-len(ranked) // 2)])
                 self.weights = {number: self.weights[number] for number in self.alive if number in self.weights}
+                self.optimizers = {number: self.optimizers[number] for number in self.weights if self.optimizers}
             self.rung, self.place = rung, place
-            self.begin(self.architecture(self.candidate), self.weights.pop(self.candidate, None))
+            states = (kept.pop(self.candidate, None) for kept in (self.weights, self.optimizers))
+            self.begin(self.architecture(self.candidate), *states)
         if self.scores.get(self.candidate) == math.inf:  # it has failed
             self.steps_done += 1
             return StepFigures(None, None, 0.0)
@@ -178,6 +181,7 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
         if self.rung + 1 < self.rungs:
             state = self.objective.module.state_dict()
             self.weights[self.candidate] = {name: value.clone() for name, value in state.items()}
+            self.optimizers[self.candidate] = copy.deepcopy(self.model_optimizer.optimizer.state_dict())
 
     def end_epoch(self) -> JSON:
         """Return the best score of the candidates that are left, and the rung."""
@@ -194,5 +198,5 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
 
     def load_state_dict(self, state: JSON) -> None:
         """Go on with the candidate whose turn it was."""
-        super().load_state_dict(state)
+        super().load_state_dict({"optimizers": {}} | state)  # former checkpoints have none
         self.supernet.choose(self.architecture(self.candidate))
