@@ -109,7 +109,7 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
     help = "folder for the exported tagger; an earlier export in it is replaced"
     parser.add_argument("--out", metavar="DIR", required=True, help=help)
-    parser.add_argument("--int8", action="store_true", help="matrices in 8 bits: a quarter of the size, and faster")
+    parser.add_argument("--int8", action="store_true", help="matrices in 8 bits: smaller, and often faster")
     help = f"compare labels and F1 with the tagger's on the dev part of a corpus: {corpus}"
     parser.add_argument("--check", metavar="CORPUS", help=help)
     parser.add_argument("--data-root", metavar="DIR", help="folder of the named corpora (default: Flair's cache)")

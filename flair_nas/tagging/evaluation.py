@@ -13,7 +13,7 @@ from flair.data import Sentence, Token
 from flair.models import SequenceTagger
 from flair.training_utils import EmbeddingStorageMode
 
-from flair_nas.errors import FlairNasError, NotFiniteError, brief
+from flair_nas.errors import FlairNasError, NotFiniteError, brief, listed
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.column_files import PREDICTED
@@ -132,7 +132,7 @@ def check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_ty
     if not labels:
         present = sorted({name for sentence in sentences for name in sentence.annotation_layers} - {PREDICTED})
         raise FlairNasError(f"no sentence has the label type {label_type!r}; there are: {present or 'none'}")
-    known = ", ".join(sorted(tagger_labels(tagger)))
+    known = listed(sorted(tagger_labels(tagger)))
     token_level = is_token_level(sentences, label_type)
     if token_level == tagger.predict_spans:
         kinds = ("tokens", "spans") if token_level else ("spans", "tokens")
@@ -142,7 +142,7 @@ def check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_ty
         )
     unknown = [label for label in labels if label not in {*tagger_labels(tagger), "O"}]
     if unknown and warn:
-        log.warning("the tagger knows %s; %s is none of these and counts as missed", known, ", ".join(unknown))
+        log.warning("the tagger knows %s; %s is none of these and counts as missed", known, listed(unknown))
     return labels
 
 

@@ -208,6 +208,8 @@ def _check_embeddings(embeddings: object) -> None:
 
 def _check_kind(kind: str | None) -> None:
     if kind not in _KINDS:
+        if kind == "TransformerWordEmbeddings":
+            raise NotDataError(f"{kind} cannot be rebuilt from data, as usual for transformers")
         known = ", ".join(_KINDS)
         raise NotDataError(f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {known}")
 

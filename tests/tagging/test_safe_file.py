@@ -166,7 +166,7 @@ def transformer() -> TransformerWordEmbeddings:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (transformer, "TransformerWordEmbeddings cannot be rebuilt from data; known are StackedEmbeddings"),
+        (transformer, "TransformerWordEmbeddings cannot be rebuilt from data, as usual for transformers"),
         (lambda: Foreign(50, 4), "Foreign cannot be rebuilt from data; known are StackedEmbeddings"),
         (lambda: Objects(50, 4), "embeddings.made_by is a object, which is no plain data"),
     ],

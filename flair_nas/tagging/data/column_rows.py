@@ -77,7 +77,10 @@ class Block(NamedTuple):
 
 
 def count_columns(path: Path, form: ColumnFormat) -> int:
-    """Return the number of columns that most rows of a file have, which is at least two."""
+    """Return the number of columns that most rows of a file have, which is at least two.
+
+    The last one has the labels. Others that have tags of spans, too, are logged.
+    """
     rows = _plain([row for block in _read_rows(path, form) for row in block], form)
     if not rows:
         raise _no_sentence(path)
@@ -86,6 +89,13 @@ def count_columns(path: Path, form: ColumnFormat) -> int:
             f"{path}:{rows[0].line}: no label column, the row is {rows[0]}; columns are separated by blanks or tabs, "
             f"and the label is the last. For CSV: {_convert(path)}, or --delimiter"
         )
+    for column in range(1, width - 1):
+        texts = {row.fields[column] for row in rows if len(row.fields) == width} - {"O", "_"}
+        if texts and all(map(SPAN_TAG.fullmatch, texts)):
+            log.info(
+                "%s: the last column has the labels; column %d has tags of spans, too, as %s: --columns text=0,ner=%d",
+                *(path, column, min(texts), column),
+            )
     return width
 
 

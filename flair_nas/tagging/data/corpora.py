@@ -139,7 +139,8 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
     """Log the sizes and labels of a corpus, and warn of probable mistakes."""
     parts = {name: sentences_of(getattr(corpus.corpus, name)) for name in ("train", "dev", "test")}
     counts = Counter(label.value for s in parts["train"] for label in s.get_labels(corpus.label_type))
-    words = " ".join(token.text for token in parts["train"][0].tokens[:5])[:200]
+    first = next((s for s in parts["train"] if not s.is_document_boundary), parts["train"][0])
+    words = " ".join(token.text for token in first.tokens[:5])[:200]
     log.info(
         "%s: %s sentences (train, dev, test), beginning %r; %s: %s",
         *(corpus.name, ", ".join(str(len(part)) for part in parts.values()), words, corpus.label_type),

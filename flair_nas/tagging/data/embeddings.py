@@ -199,7 +199,7 @@ def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str,
 
 
 def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_form: str) -> TokenEmbeddings:
-    local = f"or give a local file as {file_form}, or english, one-hot and char, which need none"
+    local = f"or give a local one as {file_form}, or english, one-hot and char, which need none"
     try:
         return make(name)
     except FlairNasError as error:
@@ -209,7 +209,7 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
         fault = f"{server}, from where Flair downloads them, cannot be reached; check the network, {local}"
         raise FlairNasError(f"embeddings {brief(spec)}: {fault}") from error
     except Exception as error:  # an unknown name, no network, or a broken file in the cache
-        fault = f"Flair has no {brief(name)}, or cannot download or read it; check the name and the network, {local}"
+        fault = f"there is no {brief(name)}, or it cannot be loaded; check the name and the network, {local}"
         raise FlairNasError(f"embeddings {brief(spec)}: {fault} ({shown(error)})") from error
 
 

@@ -29,7 +29,7 @@ from flair_nas.search.objectives import tagging
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.column_files import read_column_file
 from flair_nas.tagging.data.column_rows import ColumnFormat
-from flair_nas.tagging.data.corpora import load_corpus, load_corpus_of
+from flair_nas.tagging.data.corpora import describe_corpus, load_corpus, load_corpus_of
 from flair_nas.tagging.usage_script import flair_script
 from flair_nas.tune.config import TuneConfig
 
@@ -621,3 +621,19 @@ def test_what_stands_for_no_label_is_refused(tmp_path: Path, text: str, wanted: 
     (tmp_path / "rows.txt").write_text(text)
     with pytest.raises(FlairNasError, match=re.escape(wanted)):
         read_column_file(tmp_path / "rows.txt", None, "ner")
+
+
+def test_another_column_with_tags_of_spans_is_told_unless_columns_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = ["-DOCSTART- -X- -X- O", "", "Ada B-PER NNP B-NP", "Byron I-PER NNP I-NP", "sang O VBD B-VP", ""]
+    (tmp_path / "train.txt").write_text("\n".join(rows * 20))
+    with caplog.at_level(logging.INFO, "flair_nas"):
+        corpus = load_corpus(tmp_path)
+        describe_corpus(corpus)
+    assert "column 1 has tags of spans, too, as B-PER: --columns text=0,ner=1" in caplog.text
+    assert "column 2" not in caplog.text and "beginning 'Ada Byron sang'" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "flair_nas"):
+        load_corpus(tmp_path, columns={0: "text", 1: "ner"})
+    assert "too, as" not in caplog.text

@@ -408,7 +408,7 @@ def test_a_file_of_the_wrong_kind(corpus, files, tmp_path):
 def test_a_download_that_fails(corpus, no_network, spec, form):
     message = error_of([spec], corpus)
     reason = "models.example, from where Flair downloads them, cannot be reached; check the network, or"
-    assert f"{reason} give a local file as {form}" in message
+    assert f"{reason} give a local one as {form}" in message
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
@@ -442,7 +442,7 @@ def test_a_hub_name_without_a_network(corpus, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("transformers.utils.hub._is_offline_mode", True)
     message = error_of(["transformer:some/model"], corpus)
-    assert "check the name and the network, or give a local file as transformer:PATH" in message
+    assert "check the name and the network, or give a local one as transformer:PATH" in message
 
 
 def test_a_name_that_flair_does_not_have(corpus):
