@@ -64,7 +64,7 @@ def test_no_page_sets_another_rate_or_needs_the_cell_of_a_paper(path: Path) -> N
     for command in tag_commands(text):
         assert "--learning-rate" not in command, command
         rnn = command[command.index("--rnn") + 1] if "--rnn" in command else LAYER
-        assert rnn == LAYER or rnn in ("lstm", "LSTM") or "/" in rnn, command
+        assert rnn == LAYER or rnn in ("lstm", "LSTM") or "/" in rnn or rnn.startswith("transformer:"), command
     for code in re.findall(r"\.train\(([^()]*)\)", text):
         rates = {float(rate) for rate in re.findall(r"learning_rate=([\d.]+)", code)}
         assert rates <= {LEARNING_RATE} or path.name == "classify_texts.py", code  # which has Adam

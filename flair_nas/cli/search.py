@@ -102,28 +102,30 @@ def _print_result(result: SearchResult, config: SearchSettings, out: Path) -> No
 
 def _suggest_next(config: SearchSettings, path: Path, spec: str) -> list[str]:
     """Return the commands that use a genotype, or an order of sublayers by its layer spec."""
-    rnn = typed(path)
-    if config.transformer.sublayers is not None:
-        like_it = f"--rnn {spec} --optimizer adamw --hidden-size {config.hidden_size} --out"
-        if isinstance(config, SearchConfig):
-            return [f"next: flair-nas lm train --text {config.text} --learning-rate 0.001 {like_it} runs/lm"]
-        return [f"next: flair-nas tag train --corpus YOUR_CORPUS {like_it} runs/tagger"]
+    rnn, is_order = typed(path), config.transformer.sublayers is not None
     if isinstance(config, TaggingSearchConfig):
         tagger = config.tagger()
         tagger.rnn = TaggerConfig().rnn
-        return [
-            f"next: flair-nas tune {as_flags(tagger, TaggerConfig)} --candidates {rnn} --vary layer --out runs/tune"
-        ]
+        like_it = as_flags(tagger, TaggerConfig)
+        if is_order:
+            return [f"next: flair-nas tag train {like_it} --rnn {spec} --optimizer adamw --out runs/tagger"]
+        return [f"next: flair-nas tune {like_it} --candidates {rnn} --vary layer --out runs/tune"]
     if isinstance(config, ClassificationSearchConfig):
         return [f'next, in Flair: flair_nas.DocumentRNNEmbeddings(..., rnn_type="{path}")']
     if isinstance(config, SeveralSearchConfig):
         return [f"next: flair-nas tune --corpus YOUR_CORPUS --candidates {rnn} --vary layer --out runs/tune"]
+    if is_order:
+        return [f"next: flair-nas lm train {_as_lm_flags(config)} --rnn {spec} --out runs/lm"]
     corpus = "demo" if isinstance(config, SearchConfig) and config.text == "demo" else "YOUR_CORPUS"
     lines = [f"next: flair-nas tag train --preset few-sentences --corpus {corpus} --rnn {rnn} --out runs/tagger"]
     if isinstance(config, SearchConfig) and config.text is not None:
-        like_it = as_flags(dataclasses.replace(config, epochs=SearchConfig.epochs), LanguageModelConfig)
-        lines.append(f"  or: flair-nas lm train {like_it} --rnn {rnn} --out runs/lm")
+        lines.append(f"  or: flair-nas lm train {_as_lm_flags(config)} --rnn {rnn} --out runs/lm")
     return lines
+
+
+def _as_lm_flags(config: SearchSettings) -> str:
+    """Return the flags of a language model like that of a search on text."""
+    return as_flags(dataclasses.replace(config, epochs=SearchConfig.epochs), LanguageModelConfig)
 
 
 def _estimate(config: SearchSettings, progress: bool) -> int:

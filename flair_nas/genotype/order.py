@@ -48,13 +48,20 @@ class Order:
 
 
 def read_order(data: Json) -> Order:
-    """Return the order of a file's JSON data. Raise a KeyError if it is of another format."""
+    """Return the order of a file's JSON data.
+
+    Raises:
+        FlairNasError: it is of another format.
+    """
+    kinds = {"order": str, "origin": dict}
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in kinds.items()):
+        raise FlairNasError("expected an order of a transformer's sublayers")
     return replace(parse_order(data["order"]), origin=dict(data["origin"]))
 
 
 def is_order(text: str) -> bool:
     """Return True if a layer spec names a transformer."""
-    return re.match(rf"{_TRANSFORMER}(?![\w.-])", text, re.IGNORECASE) is not None
+    return re.match(rf"{_TRANSFORMER}(?=[:,]|$)", text, re.IGNORECASE) is not None
 
 
 def parse_order(text: str, name: str = "rnn_type") -> Order:
@@ -72,7 +79,7 @@ def parse_order(text: str, name: str = "rnn_type") -> Order:
     given: dict[str, str] = {}
     for option in options:
         key, _, value = option.strip().partition("=")
-        if key in given or not re.fullmatch(r"heads=[1-9]\d{0,3}|dropout=0?\.\d+|dropout=0", f"{key}={value}"):
+        if key in given or not re.fullmatch(r"heads=[1-9]\d{0,3}|dropout=(0|0?\.\d{1,4})", f"{key}={value}"):
             raise FlairNasError(f"{place}: expected {_FORM}; got {brief(option)}")
         given[key] = value
     letters = order.strip()

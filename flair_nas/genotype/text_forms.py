@@ -49,7 +49,7 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 def fields_from_data(data: object) -> dict[str, Json]:
     """Read the JSON form from Python data."""
     if isinstance(data, dict) and data.get("format") == ORDER_FORMAT:
-        expected = "a cell; this is an order of a transformer's sublayers, which a layer spec names itself"
+        expected = "a cell; that is an order of a transformer's sublayers, which --rnn takes as it stands"
         raise GenotypeError(expected, actual=data.get("order"))
     top = _object(data, "", ("format", "version", "cell"), ("state_gate", "input_gate", "options", "origin"))
     if top["format"] != FORMAT:

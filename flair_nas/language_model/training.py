@@ -43,7 +43,7 @@ from flair_nas.runs.memory import check_fits
 from flair_nas.runs.metric import PERPLEXITY, to_perplexity
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.settings.fields import check_config
+from flair_nas.settings.fields import changed, check_config
 from flair_nas.settings.optimizer import OPTIMIZERS, warmup_factor
 
 log = logging.getLogger("flair_nas")
@@ -102,8 +102,8 @@ def train_language_model(
         if corpus is None:
             corpus = load_text(config.text, config, progress=progress)
         warn_of_risks(config.rnn, config.optimizer)
-        if is_order(config.rnn) and (config.input_dropout or config.recurrent_dropout):
-            log.warning("a transformer has neither input_dropout nor recurrent_dropout; its spec takes dropout=0.1")
+        if is_order(config.rnn) and changed(config, "input_dropout", "recurrent_dropout"):
+            log.warning("a transformer has neither input_dropout nor recurrent_dropout; its dropout is in its spec")
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
         run.resume(training.restore)

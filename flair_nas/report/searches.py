@@ -49,7 +49,7 @@ def _read_result(path: Path) -> tuple[Genotype | None, JSON]:
     with contextlib.suppress(FlairNasError, OSError):  # not there yet, or damaged
         final = Genotype.load(path)
         return final, dict(final.origin)
-    with contextlib.suppress(FlairNasError, OSError, ValueError, KeyError):
+    with contextlib.suppress(FlairNasError, OSError, ValueError):
         order = read_order(json.loads(path.read_text(encoding="utf-8")))
         return None, order.origin
     return None, {}

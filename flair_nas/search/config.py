@@ -9,16 +9,7 @@ from flair_nas.language_model.config import check_rising
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.registry import strategy_settings
 from flair_nas.search.settings import CommonSettings, ContinualSettings, StrategySettings
-from flair_nas.settings.fields import (
-    COUNT,
-    PROBABILITY,
-    choice,
-    find_problems,
-    flatten,
-    part,
-    raise_problems,
-    setting,
-)
+from flair_nas.settings.fields import COUNT, PROBABILITY, choice, find_problems, flatten, part, raise_problems, setting
 
 
 @dataclass

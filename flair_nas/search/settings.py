@@ -18,7 +18,7 @@ PLACES = ("text", "data_root", "device", "storage", "after")
 """Settings of places on a machine."""
 OF_CELLS = (
     *("learn", "nodes", "edges_per_node", "history", "gate", "gate_links", "carry", "recurrence", "fixed"),
-    *("init_range", "input_dropout", "recurrent_dropout"),
+    *("init_range", "input_dropout", "recurrent_dropout", "directions"),
 )
 """Settings that have no meaning where sublayers are searched."""
 
@@ -56,12 +56,14 @@ class TransformerSettings:
         """Return a sentence for each contradiction; settings out of range may have any type."""
         alone = "needs a strategy that trains candidates alone, such as predictor"
         problems = [] if strategy.trained_alone else [f"{name} {alone}" for name in changed(self)]
-        problems += find_high_rate(self.optimizer, config.learning_rate)
+        if config.objective != "several":  # there each task has its own
+            problems += find_high_rate(self.optimizer, config.learning_rate)
         if self.sublayers is None:
             return problems
-        problems += [f"{name} is of cells: leave it out with sublayers" for name in changed(config, *OF_CELLS)]
-        if config.objective == "several":
-            problems.append("sublayers are of one task")
+        of_cells = [name for name in OF_CELLS if hasattr(config, name)]
+        problems += [f"{name} is of cells: leave it out with sublayers" for name in changed(config, *of_cells)]
+        if config.objective not in ("text", "tagging"):
+            problems.append(f"objective {config.objective} has cells alone: sublayers are searched on text or tags")
         try:
             letters = parse_order(self.sublayers, "sublayers").letters
         except FlairNasError as error:

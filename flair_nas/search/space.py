@@ -131,19 +131,11 @@ class OrderSpace(Space):
 
         def describe(letters: str) -> list[float]:
             places = [place / (len(letters) - 1) for place, letter in enumerate(letters) if letter == "s"]
-            early, late = (sum(third(place) for place in places) / len(places) for third in (_is_early, _is_late))
+            early, late = sum(place < 1 / 3 for place in places), sum(place > 2 / 3 for place in places)
             runs = sum(1 for _ in itertools.groupby(letters)) / len(letters)
-            return [sum(places) / len(places), early, late, runs, 1.0]
+            return [sum(places) / len(places), early / len(places), late / len(places), runs, 1.0]
 
         return np.array([describe(candidate.letters) for candidate in candidates]).reshape(-1, len(self.features))
-
-
-def _is_early(place: float) -> bool:
-    return place < 1 / 3
-
-
-def _is_late(place: float) -> bool:
-    return place > 2 / 3
 
 
 def _seed(config: CommonSettings, number: int) -> int:

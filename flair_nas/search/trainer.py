@@ -118,6 +118,8 @@ def search_genotype(
         for source in (config.fixed if config.learn == "intra" else None, *config.own.candidates):
             if source:
                 warn_of_risks(source)
+        if config.transformer.sublayers is not None:
+            warn_of_risks(config.transformer.sublayers, config.transformer.optimizer)
         if config.learn == "intra" and changed(config, "carry"):
             log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
                         config.carry, f"--fixed NAME,carry={config.carry}")  # fmt: skip
@@ -283,7 +285,7 @@ class _Search:
         """Return the genotype in the file of a finished search; write the file anew if it is missing or another."""
         genotype = self._describe_genotype()
         path = self.run.folder / "genotype.json"
-        with contextlib.suppress(FlairNasError, OSError, ValueError, KeyError):
+        with contextlib.suppress(FlairNasError, OSError, ValueError):
             kept = make_space(self.config).read(json.loads(path.read_text(encoding="utf-8")))  # with its date
             if (kept, kept.options, kept.origin.get("figures")) == (genotype, genotype.options, self._figures()):
                 return kept

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from flair_nas import FlairNasError, load_language_model, load_tagger, train_language_model, train_taggers
 from flair_nas.cli import main
-from flair_nas.genotype.order import parse_order
+from flair_nas.genotype.order import is_order, parse_order, read_order
 from flair_nas.nn.sublayers import SublayerTransformer
 
 x_transformers = pytest.importorskip("x_transformers", reason="the extra transformer is not installed")
@@ -51,6 +51,7 @@ def test_a_sandwich_is_that_of_the_definition_and_of_the_library(n: int, k: int)
         ("transformer:sf,layers=2", "options are heads and dropout; got 'layers=2'"),
         ("transformer:sf,heads=0", "got 'heads=0'"),
         ("transformer:sf,heads=2,heads=2", "got 'heads=2'"),
+        ("transformer:sf,dropout=0.00001", "got 'dropout=0.00001'"),
         ("transformer:sf,dropout=1", "got 'dropout=1'"),
         ("transformer:" + "sf" * 501, "at most 1,000 sublayers, got 1,002"),
         ("transformer:sandwich-0-9999", "at most 1,000 sublayers, got 19,998"),
@@ -83,6 +84,17 @@ def test_the_library_and_one_layer_are_needed(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "x_transformers", None)  # what is None is not imported
     with pytest.raises(FlairNasError, match=r"not installed: pip install 'flair-nas\[transformer\]'"):
         layer("transformer:sf")
+
+
+def test_a_path_that_begins_alike_is_a_path() -> None:
+    assert is_order("Transformer:sf") and is_order("transformer") and is_order("transformer,heads=2")
+    assert not is_order("transformer/cell.json") and not is_order("transformer-1.json")
+
+
+@pytest.mark.parametrize("data", [[], {"order": 1, "origin": {}}, {"order": "transformer:sf"}, {"format": "x"}, None])
+def test_what_is_no_order_is_refused(data: object) -> None:
+    with pytest.raises(FlairNasError, match="expected an order of a transformer's sublayers"):
+        read_order(data)
 
 
 # --- equations ---

@@ -271,7 +271,7 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
 def test_small_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
     presets = resource_path("presets", "search").glob("*-small.yaml")
     names = [path.stem for path in presets if read_mapping(path).get("objective", "text") == "text"]
-    assert len(names) == 15
+    assert len(names) == 16
     for name in [*names, "i-darts-ptb"]:
         config = resolve(SearchConfig, kind="search", preset=name)
         types = 500 if config.unit == "char" else 30_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
@@ -132,6 +133,28 @@ def test_each_candidate_begins_with_the_same_weights_and_no_state_of_the_optimiz
     assert steps == {2}
 
 
+def test_a_state_of_before_optimizers_were_kept_goes_on(text: str) -> None:
+    cells: dict[str, Any] = {"sublayers": None, "optimizer": "sgd", "warmup_steps": 0, "learning_rate": 2.0, "nodes": 2}
+    given = config(text, **STRATEGIES["halving"], **cells)
+    whole, again = strategy_of(given), strategy_of(given)
+    steps = [(epoch, step) for epoch in (1, 2, 3) for step in range(whole.objective.steps(epoch))]
+    middle = len(steps) // 3
+    for number, (epoch, step) in enumerate(steps):
+        if number == middle:
+            state = copy.deepcopy(whole.state_dict())
+            assert state.pop("optimizers") and state.pop("optimizer")
+            again.load_state_dict(state)
+            again.objective.module.load_state_dict(whole.objective.module.state_dict())
+            random_before = torch.get_rng_state()
+        whole.step(epoch, step)
+    torch.set_rng_state(random_before)
+    for epoch, step in steps[middle:]:
+        again.step(epoch, step)
+    whole.finish(False)
+    again.finish(False)
+    assert again.genotype() == whole.genotype() and again.alive == whole.alive
+
+
 @pytest.mark.slow
 def test_a_search_on_tags_says_how_its_order_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
@@ -141,9 +164,10 @@ def test_a_search_on_tags_says_how_its_order_is_used(tmp_path: Path, capsys: pyt
     assert main([*command.split(), "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     spec = json.loads((out / "genotype.json").read_text())["order"]
-    assert said.startswith(spec) and f"flair-nas tag train --corpus YOUR_CORPUS --rnn {spec} --optimizer adamw" in said
+    assert said.startswith(spec) and f"--corpus {corpus}" in said
+    assert f" --hidden-size 8 --rnn {spec} --optimizer adamw --out runs/tagger" in said
     assert main(["tag", "train", "-q", "--corpus", corpus, "--rnn", str(out), "--out", str(tmp_path / "tag")]) == 2
-    assert f"found '{spec}'; expected a cell; this is an order" in capsys.readouterr().err
+    assert f"found '{spec}'; expected a cell; that is an order" in capsys.readouterr().err
     assert main(["report", str(out), "--out", str(tmp_path / "report.html")]) == 0
     assert spec in (tmp_path / "report.html").read_text(encoding="utf-8")
 
@@ -160,6 +184,7 @@ def test_a_search_on_tags_says_how_its_order_is_used(tmp_path: Path, capsys: pyt
         ({"learning_rate": 10.0}, "optimizer adamw takes a learning_rate of about 0.001, got 10"),
         ({"candidates": ["tanh0"]}, "candidates: candidate 'tanh0': expected transformer:ORDER"),
         ({"candidates": ["transformer:sf"]}, "transformer:sf has not the sublayers, heads and dropout of"),
+        ({"objective": "classification"}, "sublayers are searched on text or tags"),
         ({"prior": "bundled"}, "prior bundled is of cells: leave it out with sublayers"),
     ],
 )

@@ -158,9 +158,8 @@ class ChildSearch(TrainedCandidates):
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best child, and on too few children."""
         count, lead = len(self.scores), super().verdict(history)
-        if (
-            not self.finished or count >= self.enough or self.config.transformer.sublayers is not None
-        ):  # it was not measured
+        is_measured = self.config.transformer.sublayers is None
+        if not self.finished or count >= self.enough or not is_measured:
             return lead
         few = (
             f"{count} children were trained; with fewer than {self.enough}, {self.title} was not ahead of random "

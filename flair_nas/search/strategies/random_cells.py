@@ -163,7 +163,7 @@ class IndependentRandomSearch(candidates.TrainedCandidates):
                 ranked = sorted(self.alive, key=lambda number: (self.scores[number], number))
                 self.alive = sorted(ranked[: -(-len(ranked) // 2)])
                 self.weights = {number: self.weights[number] for number in self.alive if number in self.weights}
-                self.optimizers = {number: self.optimizers[number] for number in self.weights if self.optimizers}
+                self.optimizers = {n: state for n, state in self.optimizers.items() if n in self.weights}
             self.rung, self.place = rung, place
             states = (kept.pop(self.candidate, None) for kept in (self.weights, self.optimizers))
             self.begin(self.architecture(self.candidate), *states)

@@ -78,7 +78,7 @@ def keep_frozen(
         if not all(member.name in token._embeddings for sentence in sentences for token in sentence)
     ]
     if lacking and (others := changing_names(embeddings)):
-        log.info("%s: embedded anew for each batch, as it learns: %s", corpus.name, ", ".join(others))
+        log.info("%s: embedded anew for each batch, as vectors change: %s", corpus.name, ", ".join(others))
     if on_disk is None:
         size = 4 * sum(map(len, sentences)) * sum(member.embedding_length for member in lacking)  # bytes
         on_disk = size > psutil.virtual_memory().available / 4

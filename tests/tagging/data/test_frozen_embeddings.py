@@ -327,7 +327,7 @@ def test_a_search_keeps_vectors_where_it_is_told_and_finds_the_same(
 
 def test_what_is_embedded_anew_is_told_once(files: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     specs = [f"word:{files['words.gensim']}", f"pooled-flair:{files['forward.pt']}", "char"]
-    said = "demo: embedded anew for each batch, as it learns: "
+    said = "demo: embedded anew for each batch, as vectors change: "
     config, corpus = TuneConfig(embeddings=specs, hidden_size=4, device="cpu"), load_corpus("demo")
     with caplog.at_level(logging.INFO, logger="flair_nas"):
         tagging_task.prepare(config.run_settings({}), corpus, progress=False)
