@@ -39,6 +39,7 @@ from flair_nas import (
     train_taggers,
 )
 from flair_nas.experiments.statistics import mean_and_spread
+from flair_nas.genotype.order import parse_order
 from flair_nas.search.space import OrderSpace
 
 FILE = RESULTS / "orders.jsonl"
@@ -46,8 +47,8 @@ CHARACTERS, HELD_OUT = 3_000_000, 200_000
 START = "transformer:sandwich-0-6"
 SANDWICHES = tuple(f"transformer:sandwich-{k}-6" for k in (0, 2, 4))
 REFERENCES = ("lstm", "small-relu-tanh")
-SEVERAL = 8
-"""Random orders with three seeds."""
+ORDERS, SEVERAL = 40, 8
+"""Random orders with the first seed, and with three."""
 TEXT: dict[str, Any] = {
     "unit": "char", "hidden_size": 128, "batch_size": 32, "bptt": 128, "optimizer": "adamw", "learning_rate": 2e-3,
     "warmup_steps": 100, "dropout": 0.0, "embedding_dropout": 0.0, "word_dropout": 0.0, "input_dropout": 0.0,
@@ -142,11 +143,11 @@ def table() -> str:
 def sentence() -> str:
     """The rank correlation of the mean place of s with the loss, over random orders with the first seed."""
     lines = [line for line in lines_so_far(FILE) if line["data"] == "text" and line["seed"] == 1]
-    random = {line["rnn"]: line["dev"] for line in lines if line["rnn"] in draw_orders(40)}
+    drawn = draw_orders(ORDERS)
+    random = {line["rnn"]: line["dev"] for line in lines if line["rnn"] in drawn}
 
     def place(rnn: str) -> float:
-        letters = rnn.partition(":")[2].partition(",")[0]
-        return statistics.mean(number for number, letter in enumerate(letters) if letter == "s")
+        return statistics.mean(number for number, letter in enumerate(parse_order(rnn).letters) if letter == "s")
 
     found = spearmanr([place(rnn) for rnn in random], list(random.values()))
     return (
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("--corpus", nargs="+", default=["conll_2000=conll_2000"], help="NAME=SOURCE")
     parser.add_argument("--data-root")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--orders", type=int, default=40, help="random orders with the first seed")
+    parser.add_argument("--orders", type=int, default=ORDERS, help="random orders with the first seed")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     seeds = arguments.seeds

@@ -31,7 +31,7 @@ def build_supernet(
 
     def build() -> CellSupernet | InterCellSupernet | OrderSupernet:
         if config.transformer.sublayers is not None:
-            return OrderSupernet(*sizes, parse_order(config.transformer.sublayers), both_directions, both_directions)
+            return OrderSupernet(*sizes, parse_order(config.transformer.sublayers), both_directions)
         if config.learn == "inter":
             assert fixed is not None
             return InterCellSupernet(*sizes, fixed, **options)

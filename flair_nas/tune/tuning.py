@@ -205,8 +205,9 @@ def _mean_seconds(study: Study) -> float:
 def _check(config: TuneSettings, parts: Mapping[str, Space]) -> dict[str, Any]:
     """Return the space of settings; warn of layers with risks, and if Optuna is missing."""
     space: dict[str, Any] = make_space(config, parts)
+    optimizer = config.run_settings({})["optimizer"]
     for layer in space.get("rnn", [config.rnn]):
-        warn_of_risks(layer, config.run_settings({})["optimizer"])
+        warn_of_risks(layer, optimizer)
     if not has_optuna() and (config.sampler == "tpe" or config.optuna_storage):
         raise FlairNasError("sampler tpe and optuna_storage need Optuna: pip install 'flair-nas[tune]'")
     if not has_optuna() and config.sampler is None:
