@@ -82,7 +82,7 @@ def embed(language: str, data: Path, out: Path, source: str) -> dict[str, Any]:
     """Train the embeddings of a language, and return their sizes and CPU seconds."""
     raw = data / "raw" / f"{language}.txt"
     with tempfile.TemporaryDirectory() as folder:
-        text = {"text": str(raw)}
+        text: dict[str, Any] = {"text": str(raw)}
         if source == "corpus":
             text = {"corpus": str(corpus_folder(language, data))}
         elif source == "clean":
@@ -173,28 +173,95 @@ def measure_speed(language: str, rnn: str, data: Path, folder: Path) -> dict[str
     return figures
 
 
-def is_main(line: dict[str, Any]) -> bool:
-    """Return True for a line of the main table: of raw text, or of a corpus that has none."""
-    return bool(line["source"] == ("corpus" if line["language"] in EUROPE else "raw"))
+def scores(**what: Any) -> list[float]:
+    """Test F1 of the trainings that have these figures, a seed each."""
+    return [line["test_f1"] for line in lines_so_far(FILE) if "test_f1" in line and what.items() <= line.items()]
+
+
+def main_source(language: str) -> str:
+    """The text of a language's embeddings in the main table."""
+    return "corpus" if language in EUROPE else "raw"
+
+
+def shown(values: list[float]) -> str:
+    """Mean and spread of some F1, or a dash."""
+    return mean_and_spread(values) if values else "-"
 
 
 def table() -> str:
     """Test F1 by language: kinds of embeddings and layers, beside fine-tuned XLM-R base."""
-    lines = [line for line in lines_so_far(FILE) if "rnn" in line and is_main(line)]
     columns = [(kind, rnn) for kind in KINDS for rnn in LAYERS]
     rows = [["language", *(f"{kind}, `{rnn}`" for kind, rnn in columns), "XLM-R base"]]
-    scores = {
-        (language, kind, rnn): [
-            line["test_f1"] for line in lines if (line["language"], line["kind"], line["rnn"]) == (language, kind, rnn)
-        ]
-        for language in (*XLM_R, *EUROPE)
-        for kind, rnn in columns
-    }
     for language in (*XLM_R, *EUROPE):
-        cells = [scores[language, kind, rnn] for kind, rnn in columns]
+        what = {"language": language, "source": main_source(language)}
+        cells = [scores(**what, kind=kind, rnn=rnn) for kind, rnn in columns]
         if any(cells):
-            rows.append([language, *(mean_and_spread(of) if of else "-" for of in cells)])
-            rows[-1].append(f"{XLM_R.get(language) or '-'}")
+            rows.append([language, *map(shown, cells), f"{XLM_R.get(language) or '-'}"])
+    return as_table(rows)
+
+
+def verdict() -> str:
+    """How far raw text and the small cell are ahead, over the languages that have both figures."""
+
+    def lead(kind: str, rnn: str, other_kind: str, other_rnn: str) -> list[float]:
+        pairs = (
+            (scores(language=of, source=main_source(of), kind=kind, rnn=rnn),
+             scores(language=of, source=main_source(of), kind=other_kind, rnn=other_rnn))
+            for of in (*XLM_R, *EUROPE)
+        )  # fmt: skip
+        return [statistics.mean(one) - statistics.mean(other) for one, other in pairs if one and other]
+
+    def told(leads: list[float]) -> str:
+        error = statistics.stdev(leads) / len(leads) ** 0.5
+        return f"{statistics.mean(leads):+.1f} ± {error:.1f} F1, ahead in {sum(by > 0 for by in leads)} of {len(leads)}"
+
+    gaps = [
+        xlm_r - statistics.mean(own)
+        for language, xlm_r in XLM_R.items()
+        if xlm_r and (own := scores(language=language, source="raw", kind="all", rnn="small-relu-tanh"))
+    ]
+    return (
+        f"Mean over languages ± standard error. Embeddings from text against `one-hot char`, with `small-relu-tanh`: "
+        f"{told(lead('all', 'small-relu-tanh', 'none', 'small-relu-tanh'))}. `small-relu-tanh` against the LSTM, with "
+        f"these embeddings: {told(lead('all', 'small-relu-tanh', 'all', 'lstm'))}. Fine-tuned XLM-R base is "
+        f"{statistics.mean(gaps):.1f} F1 ahead of `small-relu-tanh`, in {len(gaps)} languages."
+    )
+
+
+def sources() -> str:
+    """Test F1 by the text of the embeddings."""
+    titles = {
+        "raw": "raw text",
+        "clean": "raw text without the sentences of dev and test",
+        "corpus": "the corpus's training sentences alone",
+    }
+    languages = [of for of in XLM_R if scores(language=of, source="clean")]
+    rows = [["text of the embeddings", *languages]]
+    for source, title in titles.items():
+        what = {"source": source, "kind": "all", "rnn": "small-relu-tanh"}
+        rows.append([title, *(shown(scores(language=of, **what)) for of in languages)])
+    none = {"source": "raw", "kind": "none", "rnn": "small-relu-tanh"}
+    rows.append(["none: `one-hot char`", *(shown(scores(language=of, **none)) for of in languages)])
+    return as_table(rows)
+
+
+def losses() -> str:
+    """Test F1 of word vectors alone, by rows for parts of words, in 8 bits and as gensim has them."""
+    languages = [of for of in XLM_R if any(scores(language=of, rows=rows) for rows, _ in ROWS)]
+    rows = [["rows", "numbers", *languages]]
+    for count, is_float in sorted(ROWS, reverse=True):
+        cells = [shown(scores(language=of, rows=count, float=is_float)) for of in languages]
+        rows.append([f"{count:,}", "float32, gensim's own" if is_float else "8 bits", *cells])
+    return as_table(rows)
+
+
+def speeds() -> str:
+    """Loading, sizes and words a second of exported taggers in 8 bits."""
+    rows = [["layer", "words a second", "export, MB", "loading the word vectors, ms", "their memory, MB"]]
+    for line in lines_so_far(FILE):
+        if "speed_of" in line:
+            cells = (line["words_per_second"], line["mb"], line["load_ms"], line["load_mb"])
+            rows.append([f"`{line['speed_of']}`", *(f"{cell:,.0f}" for cell in cells)])
     return as_table(rows)
 
 

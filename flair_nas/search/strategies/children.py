@@ -161,8 +161,9 @@ class ChildSearch(TrainedCandidates):
         is_measured = self.config.transformer.sublayers is None
         if not self.finished or count >= self.enough or not is_measured:
             return lead
+        trained = "1 child was trained" if count == 1 else f"{count} children were trained"
         few = (
-            f"{count} children were trained; with fewer than {self.enough}, {self.title} was not ahead of random "
+            f"{trained}; with fewer than {self.enough}, {self.title} was not ahead of random "
             "cells: give it more --epochs or a smaller --child-steps"
         )
         return "; ".join(filter(None, (few, lead)))
