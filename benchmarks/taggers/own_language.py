@@ -255,6 +255,24 @@ def losses() -> str:
     return as_table(rows)
 
 
+def steps() -> str:
+    """CPU time of each step, and the sizes, over the languages that are done."""
+    lines = [line for line in lines_so_far(FILE) if line["source"] == "raw"]
+    made = [line for line in lines if "bits" in line]
+    trained = [line for line in lines if line.get("kind") == "all" and line["rnn"] == "small-relu-tanh"]
+
+    def between(values: list[float]) -> str:
+        return f"{min(values):,.0f} to {max(values):,.0f}"
+
+    rows = [["step", "CPU minutes on one core", "MB"]]
+    text = f"`embed train`, {between([line['characters'] / 1e3 for line in made])} thousand characters"
+    rows.append([text, between([line["cpu_seconds"] / 60 for line in made]), between([line["mb"] for line in made])])
+    minutes = [line["cpu_seconds"] * line["epochs"] / 60 for line in trained]
+    epoch = f"`tag train`, 20 epochs of {between([line['cpu_seconds'] for line in trained])} CPU seconds"
+    rows.append([epoch, between(minutes), between([line["mb"] for line in trained])])
+    return as_table(rows)
+
+
 def speeds() -> str:
     """Loading, sizes and words a second of exported taggers in 8 bits."""
     rows = [["layer", "words a second", "export, MB", "loading the word vectors, ms", "their memory, MB"]]

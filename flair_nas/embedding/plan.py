@@ -14,6 +14,7 @@ from flair_nas.embedding.config import EmbeddingConfig
 from flair_nas.embedding.text import MIN_WORDS, TOKENS, TextCounts, write_tokens
 from flair_nas.embedding.words import train_words
 from flair_nas.errors import FlairNasError
+from flair_nas.language_model.text.corpus import check_blanks
 from flair_nas.language_model.text.sources import Text
 from flair_nas.runs.duration import MARGIN, duration, format_time, parse_time
 from flair_nas.settings.resolve import resolve
@@ -56,7 +57,8 @@ class Plan:
 def make_plan(config: EmbeddingConfig, source: Text) -> Plan:
     """Measure the speed of both trainings on the beginning of a text, and return the plan that fits the budget.
 
-    A plan over budget has fewer epochs. If one epoch is too long, it reads the beginning of the text alone.
+    A plan over budget has fewer epochs. Word vectors get the time that whole epochs of the character models leave. If
+    one epoch is too long, the plan reads the beginning of the text alone.
 
     Raises:
         FlairNasError: the text or the budget is too small.
@@ -66,6 +68,9 @@ def make_plan(config: EmbeddingConfig, source: Text) -> Plan:
         start = time.perf_counter()
         sample = write_tokens(config, source, folder, _SAMPLE, progress=False)
         reading = (time.perf_counter() - start) / sample.characters
+        if config.words:
+            length = sample.characters / sample.words - 1  # without the blank
+            check_blanks(source.name, sample.words / sample.lines, length, "word vectors are of no use (--no-words)")
         word, character = 0.0, 0.0  # seconds of an epoch for each character of the text
         if config.words:
             train_words(config, folder, sample, 1, folder / "words.model", lambda _: None)
@@ -87,8 +92,9 @@ def make_plan(config: EmbeddingConfig, source: Text) -> Plan:
         raise FlairNasError(f"budget {config.budget} is too small for {MIN_WORDS:,} words; give {needed} or more")
     seconds = part * whole * (word * epochs + character * character_epochs)
     if (left := budget - part * whole * reading) < seconds:
-        share = left / seconds
-        epochs, character_epochs = (count and max(1, int(count * share)) for count in (epochs, character_epochs))
+        character_epochs = character_epochs and max(1, int(character_epochs * left / seconds))
+        left -= part * whole * character * character_epochs
+        epochs = epochs and min(epochs, max(1, int(left / (part * whole * word))))
     return Plan(
         digest=source.parts["train"].digest,
         part=part,

@@ -24,7 +24,6 @@ from flair_nas.embedding.plan import Plan, character_settings, make_plan
 from flair_nas.embedding.text import LONG_LINE, TextCounts, find_source, read_state, write_tokens
 from flair_nas.embedding.words import train_words
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.text.corpus import check_blanks
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
 from flair_nas.settings.fields import check_config
@@ -144,8 +143,6 @@ def _tell(counts: TextCounts, unread: Sequence[str]) -> None:
         log.info("not read: %s", ", ".join(unread))
     if counts.long:
         log.info("%s: %d lines have more than %d words, and were cut there", counts.name, counts.long, LONG_LINE)
-    length = counts.characters / counts.words - 1  # without the blank
-    check_blanks(counts.name, counts.words / counts.lines, length, "word vectors are of no use")
 
 
 def _train_words(run: Run[EmbeddingConfig], counts: TextCounts, epochs: int, progress: bool) -> dict[str, Any]:

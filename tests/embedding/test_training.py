@@ -268,6 +268,21 @@ def test_a_budget_reads_less(raw: str, tmp_path: Path) -> None:
         plan_for("0.1s")
 
 
+def test_word_vectors_get_the_rest_of_a_budget(raw: str) -> None:
+    """Word vectors get all the time that whole epochs of these leave."""
+
+    def epochs_for(budget: str | None) -> tuple[int, int]:
+        config = EmbeddingConfig(**settings(raw, epochs=20, character_epochs=10, budget=budget))
+        clock = mock.Mock(
+            perf_counter=mock.Mock(side_effect=[0, 0, 0, 0.2])
+        )  # s of reading, and of two epochs of words
+        with mock.patch.object(plan, "time", clock), mock.patch.object(plan, "measure_cost", return_value=(1.0, "")):
+            made = plan.make_plan(config, find_source(config))
+        return made.epochs, made.character_epochs
+
+    assert [*map(epochs_for, (None, "9s", "1.4s"))] == [(20, 10), (13, 5), (1, 1)]
+
+
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
@@ -293,9 +308,14 @@ def test_all_or_a_part_of_a_folder(raw: str, tmp_path: Path, monkeypatch: pytest
     assert widths == {"mine": [8] * 3, str(folder): [8] * 3, "mine/": [8] * 3, "mine#words": [8],
                       "mine#characters": [8, 8]}  # fmt: skip
     (tmp_path / "glove").mkdir()
-    (tmp_path / "unfinished").mkdir()
-    with pytest.raises(FlairNasError, match=r"holds no embedding.json; if .*embed train --resume unfinished"):
+    (tmp_path / "unfinished" / "training").mkdir(parents=True)
+    with pytest.raises(FlairNasError, match=r"holds no embedding.json; its training .*embed train --resume unfinished"):
         build_embeddings(["unfinished"], corpus)
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(FlairNasError, match=r"nothing holds no embedding.json$"):
+        build_embeddings(["nothing"], corpus)
+    with pytest.raises(FlairNasError, match=r"mine#words: there is no such folder; .* without #"):
+        SubwordEmbeddings("mine#words")
     (tmp_path / "glove" / "config.json").touch()
     with pytest.raises(FlairNasError, match=r"glove holds no embedding.json; if it .* write transformer:./glove"):
         build_embeddings(["./glove"], corpus)

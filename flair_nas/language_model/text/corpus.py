@@ -90,13 +90,18 @@ class TextCorpus:
 
 def unknown_share(ids: Ids, vocabulary: Vocabulary) -> float:
     """Return the share of words in ids [tokens] that are `UNKNOWN`; `END` does not count as a word."""
-    ends, unknown = (np.count_nonzero(ids == vocabulary.index(word)) for word in (END, UNKNOWN))
+    ends, unknown = (
+        sum(np.count_nonzero(block == vocabulary.index(word)) for block in _blocks(ids)) for word in (END, UNKNOWN)
+    )
     return float(unknown / max(len(ids) - ends, 1))
 
 
 def say_unknown(name: str, shares: Mapping[str, float], unit: str = "word") -> None:
     """Log the shares of `UNKNOWN` by part of a text, if it has any; warn if one is above a fifth."""
-    percent = {f" of {part}" if part else "": f"{100 * share:.1f}" for part, share in shares.items()}
+    percent = {
+        f" of {part}" if part else "": "less than 0.1" if 0 < share < 0.0005 else f"{100 * share:.1f}"
+        for part, share in shares.items()
+    }
     replaced = ", ".join(f"{number} % of the {_name_tokens(unit)}{where}" for where, number in percent.items())
     if 0 < max(shares.values()) <= MANY_UNKNOWN:
         log.info("%s: %s stands for %s", name, UNKNOWN, replaced)

@@ -139,7 +139,9 @@ def expand_folder(spec: str) -> list[str]:
     if not folder.is_dir():
         raise FlairNasError(f"embeddings {brief(spec)}: there is no folder {folder}")
     if not (folder / ABOUT).exists():
-        hint = f"; if its training was stopped, go on with flair-nas embed train --resume {typed(str(folder))}"
+        hint = ""
+        if (folder / "training").is_dir():
+            hint = f"; its training was stopped: go on with flair-nas embed train --resume {typed(str(folder))}"
         if (folder / "config.json").exists():
             hint = f"; if it holds a transformer, write transformer:{source}"
         raise FlairNasError(f"embeddings {brief(spec)}: {folder} holds no {ABOUT}{hint}")

@@ -129,6 +129,8 @@ class SubwordEmbeddings(TableEmbeddings):
 
     def __init__(self, folder: str | Path) -> None:
         path = user_path(folder)
+        if not path.is_dir():
+            raise FlairNasError(f"{path}: there is no such folder; give one that flair-nas embed train made, without #")
         about = read_about(path, REMEDY)
         if TABLE not in about["files"]:
             raise FlairNasError(f"{path} has no word vectors; name its character models {folder}#characters")
