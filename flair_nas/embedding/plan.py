@@ -68,11 +68,10 @@ def make_plan(config: EmbeddingConfig, source: Text) -> Plan:
         start = time.perf_counter()
         sample = write_tokens(config, source, folder, _SAMPLE, progress=False)
         reading = (time.perf_counter() - start) / sample.characters
+        word, character = 0.0, 0.0  # seconds of an epoch for each character of the text
         if config.words:
             length = sample.characters / sample.words - 1  # without the blank
             check_blanks(source.name, sample.words / sample.lines, length, "word vectors are of no use (--no-words)")
-        word, character = 0.0, 0.0  # seconds of an epoch for each character of the text
-        if config.words:
             train_words(config, folder, sample, 1, folder / "words.model", lambda _: None)
             start = time.perf_counter()
             train_words(config, folder, sample, 2, folder / "words.model", lambda _: None)  # the second epoch

@@ -269,13 +269,12 @@ def test_a_budget_reads_less(raw: str, tmp_path: Path) -> None:
 
 
 def test_word_vectors_get_the_rest_of_a_budget(raw: str) -> None:
-    """Word vectors get all the time that whole epochs of these leave."""
+    """They get all the time that whole epochs of the character models leave."""
 
     def epochs_for(budget: str | None) -> tuple[int, int]:
         config = EmbeddingConfig(**settings(raw, epochs=20, character_epochs=10, budget=budget))
-        clock = mock.Mock(
-            perf_counter=mock.Mock(side_effect=[0, 0, 0, 0.2])
-        )  # s of reading, and of two epochs of words
+        seconds = [0, 0, 0, 0.2]  # before and after reading, and an epoch of word vectors
+        clock = mock.Mock(perf_counter=mock.Mock(side_effect=seconds))
         with mock.patch.object(plan, "time", clock), mock.patch.object(plan, "measure_cost", return_value=(1.0, "")):
             made = plan.make_plan(config, find_source(config))
         return made.epochs, made.character_epochs
