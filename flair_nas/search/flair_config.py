@@ -21,9 +21,10 @@ class FlairSearchConfig(SearchSettings):
         "glove, english, the folder of embed train, word:PATH, fasttext:PATH, flair:NAME_OR_PATH, "
         "transformer:NAME_OR_PATH (its last layer alone: ,layers=last behind it), char, one-hot",
     )
-    held_out: float = setting(
-        0.5, "share of train for the architecture weights alone; 0: they learn on dev", low=0, high=0.9
-    )
+    held_out: float | None = setting(
+        None, "share of train for the architecture weights alone (half, or none if candidates are trained alone); 0: "
+        "they learn on dev", low=0, high=0.9
+    )  # fmt: skip
     directions: str = setting(
         "shared", "architecture weights of the two directions: shared, or own, with the genotype of their mean",
         choices=("shared", "own"),

@@ -64,6 +64,9 @@ def test_model_and_architecture_learn_on_different_sentences(corpus: str) -> Non
     of_dev = objective_of(corpus, held_out=0.0)
     assert len(of_dev.streams["train"]) == 24
     assert of_dev.streams["valid"] == of_dev.dev
+    assert [len(objective_of(corpus, strategy=name).streams["train"]) for name in ("gradient", "enas")] == [12, 12]
+    alone = objective_of(corpus, strategy="evolution", child_steps=[6])  # nothing learns on the other half
+    assert len(alone.streams["train"]) == 24 and alone.streams["valid"] == alone.dev
 
 
 def corpus_with_an_unseen_label(folder: Path, seen: str = "PER", unseen: str = "ORG") -> str:

@@ -521,7 +521,8 @@ def test_presets(text: Path) -> None:
     names = preset_names("search")
     assert {"darts-ptb", "i-darts-ptb", "ess-ptb", "ess-wt103"} <= set(names)
     for name in set(names) - {"several-small"}:  # whose tasks are the user's
-        config_type = settings_class("tagging" if "conll" in name or "cas" in name else "text")
+        on_tags = any(part in name for part in ("conll", "cas", "tags"))
+        config_type = settings_class("tagging" if on_tags else "text")
         config = resolve(config_type, kind="search", preset=name)
         assert yaml.safe_load(yaml.safe_dump(flatten(config))) == flatten(config)
     said = r"unknown preset 'darts-pt'; did you mean darts-ptb or i-darts-ptb\? there are cas-small, darts-ptb"

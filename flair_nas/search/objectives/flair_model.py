@@ -84,7 +84,8 @@ class FlairObjective(Objective):
         self.batch_size, self.parts, self.seed = config.batch_size, config.parts, config.seed
         train, self.dev = sentences_of(corpus.corpus.train), sentences_of(corpus.corpus.dev)
         order = np.random.default_rng(self.seed).permutation(len(train))
-        count = round(config.held_out * len(train))
+        usual = 0.0 if config.own.trained_alone else 0.5
+        count = round((usual if config.held_out is None else config.held_out) * len(train))
         self.streams = {
             "valid": [train[number] for number in order[:count]] if count else self.select_learnable(self.dev),
             "train": [train[number] for number in order[count:]],
