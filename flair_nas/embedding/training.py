@@ -142,7 +142,7 @@ def _tell(counts: TextCounts, unread: Sequence[str]) -> None:
     if unread:
         log.info("not read: %s", ", ".join(unread))
     if counts.long:
-        log.info("%s: %d lines have more than %d words, and were cut there", counts.name, counts.long, LONG_LINE)
+        log.info("%s: lines of more than %d words, cut there: %d", counts.name, LONG_LINE, counts.long)
 
 
 def _train_words(run: Run[EmbeddingConfig], counts: TextCounts, epochs: int, progress: bool) -> dict[str, Any]:

@@ -304,6 +304,7 @@ def test_all_or_a_part_of_a_folder(raw: str, tmp_path: Path, monkeypatch: pytest
         spec: [member.embedding_length for member in build_embeddings([spec], corpus).embeddings]
         for spec in ("mine", str(folder), "mine/", "mine#words", "mine#characters")
     }
+    assert str(SubwordEmbeddings(folder)) == "SubwordEmbeddings('mine', 8)"
     assert widths == {"mine": [8] * 3, str(folder): [8] * 3, "mine/": [8] * 3, "mine#words": [8],
                       "mine#characters": [8, 8]}  # fmt: skip
     (tmp_path / "glove").mkdir()

@@ -40,6 +40,10 @@ class TableEmbeddings(TokenEmbeddings):
         """Width of a vector."""
         return self._width
 
+    def extra_repr(self) -> str:
+        """Return the name and the width, for the description of a model."""
+        return f"'{self.name}', {self._width}"
+
     def _add_embeddings_internal(self, sentences: list[Sentence]) -> None:
         tokens = [token for sentence in sentences for token in sentence]
         vectors = torch.from_numpy(self.table.embed([token.text for token in tokens])).to(flair.device)
