@@ -306,7 +306,7 @@ def main() -> None:
     before = lines_so_far(FILE)
 
     for language, seed in itertools.product(arguments.languages, arguments.seeds):
-        source = arguments.source or ("corpus" if language in EUROPE else "raw")
+        source = arguments.source or main_source(language)
         folder = arguments.out / (language if source == "raw" else f"{language}-{source}")
         what = {"language": language, "source": source}
         if arguments.command == "embed":

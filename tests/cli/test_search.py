@@ -25,9 +25,10 @@ from flair_nas.search import estimate
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives import text as text_objective
-from flair_nas.search.several_config import SeveralSearchConfig
+from flair_nas.search.several_config import SeveralSearchConfig, settings_class
 from flair_nas.search.strategies.gradient import GradientSettings, GradientStrategy
-from flair_nas.settings.resolve import preset_names, resolve
+from flair_nas.settings.resolve import preset_names, read_mapping, resolve
+from flair_nas.storage.resources import resource_path
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = pytest.CaptureFixture[str]
@@ -110,8 +111,10 @@ def test_quiet_prints_the_result_alone(text: str, tmp_path: Path, capsys: CAPTUR
 
 @pytest.mark.parametrize("name", preset_names("search"))
 def test_every_preset_is_a_search_and_small_ones_are_small(name: str) -> None:
-    several, on_tags = "several" in name, any(part in name for part in ("conll", "cas", "tags"))
-    config_type = SeveralSearchConfig if several else TaggingSearchConfig if on_tags else SearchConfig
+    config_type = settings_class(
+        read_mapping(resource_path("presets", "search", f"{name}.yaml")).get("objective", "text")
+    )
+    several = config_type is SeveralSearchConfig
     given: dict[str, Any] = {"tasks": ["{name: a}", "{name: b, objective: tagging}"]} if several else {}
     config = resolve(config_type, kind="search", preset=name, flags=given)
     if isinstance(config, SearchConfig):

@@ -48,7 +48,8 @@ from flair_nas.search.registry import strategy_class
 from flair_nas.search.several_config import settings_class
 from flair_nas.search.trainer import SearchResult, search_genotype
 from flair_nas.settings.fields import flatten, make_settings
-from flair_nas.settings.resolve import preset_names, resolve
+from flair_nas.settings.resolve import preset_names, read_mapping, resolve
+from flair_nas.storage.resources import resource_path
 
 
 @pytest.fixture(scope="module")
@@ -521,8 +522,9 @@ def test_presets(text: Path) -> None:
     names = preset_names("search")
     assert {"darts-ptb", "i-darts-ptb", "ess-ptb", "ess-wt103"} <= set(names)
     for name in set(names) - {"several-small"}:  # whose tasks are the user's
-        on_tags = any(part in name for part in ("conll", "cas", "tags"))
-        config_type = settings_class("tagging" if on_tags else "text")
+        config_type = settings_class(
+            read_mapping(resource_path("presets", "search", f"{name}.yaml")).get("objective", "text")
+        )
         config = resolve(config_type, kind="search", preset=name)
         assert yaml.safe_load(yaml.safe_dump(flatten(config))) == flatten(config)
     said = r"unknown preset 'darts-pt'; did you mean darts-ptb or i-darts-ptb\? there are cas-small, darts-ptb"
